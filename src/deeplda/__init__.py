@@ -1,0 +1,25 @@
+"""Deep linear discriminant analysis: the objective, the estimators and the command line.
+
+The public names are imported when first used, so that `import deeplda` itself costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from deeplda.objective import RDLDALoss
+
+__version__ = "0.1.0.dev0"
+__all__ = ["RDLDALoss", "__version__"]
+
+_HOME = {"RDLDALoss": "deeplda.objective"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'deeplda' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,262 @@
+"""Counts, means and centred within-class scatter of a labelled batch.
+
+Sums and means are float64; rows are centred before they are multiplied (two passes), so an offset of the
+features costs no precision; the one large product runs in the precision of the features, at least float32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from deeplda.errors import got
+
+_NO_FLOAT64 = {"mps"}
+_CHUNK_ELEMENTS = 2**17
+_BLOCK = 512
+_SMALL_PRODUCT = 2**22
+_LARGEST_SCALE_EXPONENT = 150
+
+
+@dataclass(frozen=True, slots=True)
+class ClassMoments:
+    """What discriminant analysis needs to know of a set of features.
+
+    Attributes:
+        classes: (C,) int64, the label ids present, ascending.
+        counts: (C,) float64, samples of each class.
+        means: (C, d) float64, mean of each class.
+        within: (d, d) float64, the sum over all samples of (h - mean)(h - mean)'; not divided.
+    """
+
+    classes: Tensor
+    counts: Tensor
+    means: Tensor
+    within: Tensor
+
+    def merge(self, other: ClassMoments) -> ClassMoments:
+        """The moments of both sets together, exactly (parallel formula of Chan, Golub and LeVeque).
+
+        For each class in both, W = W_1 + W_2 + n_1 n_2 / (n_1 + n_2) (mu_2 - mu_1)(mu_2 - mu_1)'.
+        """
+        d = self.means.shape[1]
+        if other.means.shape[1] != d:
+            raise ValueError(
+                got(
+                    f"the other moments are of {other.means.shape[1]} dimensions",
+                    need=f"{d}",
+                    do="merge moments of the same features",
+                )
+            )
+        classes, place = torch.unique(torch.cat([self.classes, other.classes]), return_inverse=True)
+        ours, theirs = place.split([len(self.classes), len(other.classes)])
+        counts = self.counts.new_zeros(2, len(classes))
+        counts[0, ours], counts[1, theirs] = self.counts, other.counts
+        means = self.means.new_zeros(2, len(classes), d)
+        means[0, ours], means[1, theirs] = self.means, other.means
+        n = counts.sum(0)
+        share = counts[1] / n
+        difference = means[1] - means[0]
+        root = (counts[0] * share).sqrt()[:, None] * difference
+        return ClassMoments(
+            classes=classes,
+            counts=n,
+            means=means[0] + share[:, None] * difference,
+            within=self.within + other.within + root.T @ root,
+        )
+
+
+def class_moments(features: Tensor, labels: Tensor) -> ClassMoments:
+    """Counts, means and within scatter of `features` (n, d) by `labels` (n,).
+
+    Not differentiable. Raises ValueError or TypeError for input that is no labelled batch of finite numbers.
+    """
+    check_batch(features, labels)
+    with full_precision(features):
+        batch = CentredBatch.of(features, labels)
+        return ClassMoments(
+            classes=batch.classes,
+            counts=batch.counts,
+            means=batch.means / batch.scale,
+            within=batch.scatter() / batch.scale**2,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CentredBatch:
+    """A batch as the objective works on it: rows minus their class mean, times a power of two.
+
+    The power of two brings features of extreme size near 1 and is 1 for all others; it changes no digit.
+
+    Attributes:
+        classes: (C,) label ids, ascending.
+        index: (n,) which of `classes` each row belongs to.
+        counts: (C,) float64.
+        means: (C, d) float64, of the scaled features.
+        rows: (n, d) scaled features minus the mean of their class, in the precision of the large products.
+        scale: the power of two.
+    """
+
+    classes: Tensor
+    index: Tensor
+    counts: Tensor
+    means: Tensor
+    rows: Tensor
+    scale: float
+
+    @classmethod
+    def of(cls, features: Tensor, labels: Tensor) -> Self:
+        """Of a batch that has passed `check_batch`, within `full_precision`."""
+        labels = labels.long()
+        if features.device.type in _NO_FLOAT64:
+            features, labels = features.cpu(), labels.cpu()
+        scale = _scale(features)
+        rows = features.to(_working_precision(features))
+        rows = rows * scale if scale != 1.0 else rows
+        classes, index, counts = torch.unique(labels, return_inverse=True, return_counts=True)
+        if classes[0] < 0:
+            raise ValueError(
+                got(
+                    f"labels holds {int(classes[0])}",
+                    need="ids of 0 and more",
+                    do="drop the unlabelled samples or renumber the classes",
+                )
+            )
+        counts = counts.to(torch.float64)
+        means = _class_sums(rows, index, len(classes)) / counts[:, None]
+        return cls(classes, index, counts, means, _centre(rows, means, index), scale)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """n, d and C."""
+        return self.rows.shape[0], self.rows.shape[1], len(self.classes)
+
+    def scatter(self, weights: Tensor | None = None, *, exact: bool = False) -> Tensor:
+        """Sum over the rows of weight * row row', (d, d) float64; `weights` (C,) is a factor for each class.
+
+        `exact` also multiplies in float64, for matrices too ill-conditioned for the features' own precision.
+        """
+        rows = self.rows.double() if exact else self.rows
+        if weights is None:
+            return gram(rows).double()
+        return (rows.T @ (rows * self.by_row(weights))).double()
+
+    def variances(self, weights: Tensor | None = None) -> Tensor:
+        """The diagonal of `scatter`, (d,) float64, without the product."""
+        squares = self.rows.square()
+        if weights is not None:
+            squares *= self.by_row(weights)
+        return squares.sum(0, dtype=torch.float64)
+
+    def by_row(self, values: Tensor) -> Tensor:
+        """`values` (C,) of the classes as a column (n, 1) in the precision of the rows."""
+        return values.to(self.rows.dtype)[self.index, None]
+
+
+def gram(rows: Tensor) -> Tensor:
+    """rows' rows. Of a wide matrix only the blocks on and below the diagonal are multiplied, the rest is mirrored."""
+    d = rows.shape[1]
+    if d <= _BLOCK:
+        return rows.T @ rows
+    product = rows.new_empty(d, d)
+    for start in range(0, d, _BLOCK):
+        stop = min(start + _BLOCK, d)
+        torch.mm(rows[:, start:].T, rows[:, start:stop], out=product[start:, start:stop])
+        product[start:stop, stop:] = product[stop:, start:stop].T
+    return product
+
+
+@contextmanager
+def full_precision(features: Tensor) -> Iterator[None]:
+    """No graph, and no autocast to round the matrix products: how everything here runs on `features`."""
+    with torch.no_grad(), torch.autocast(features.device.type, enabled=False):
+        yield
+
+
+def check_batch(features: Tensor, labels: Tensor) -> None:
+    """Raise unless `features` is an (n, d) batch of real floats and `labels` n integers beside it."""
+    for name, value in (("features", features), ("labels", labels)):
+        if not isinstance(value, Tensor):
+            raise TypeError(
+                got(f"{name} is a {type(value).__name__}", need="a tensor", do=f"pass torch.as_tensor({name})")
+            )
+    if not features.is_floating_point():
+        raise TypeError(got(f"features is of {features.dtype}", need="floating point", do="pass features.float()"))
+    if labels.is_floating_point() or labels.is_complex():
+        raise TypeError(got(f"labels is of {labels.dtype}", need="integer class ids", do="pass labels.long()"))
+    if features.ndim != 2:
+        raise ValueError(
+            got(f"features has shape {tuple(features.shape)}", need="(n, d)", do="pass features.flatten(1)")
+        )
+    n, d = features.shape
+    if n == 0 or d == 0:
+        raise ValueError(
+            got(
+                f"features has shape {(n, d)}",
+                need="at least one sample and one dimension",
+                do="skip empty batches",
+            )
+        )
+    if labels.shape != (n,):
+        do = "pass labels.squeeze(1)" if labels.shape == (n, 1) else "pass one class id for each row of features"
+        raise ValueError(got(f"labels has shape {tuple(labels.shape)}", need=f"({n},)", do=do))
+    if labels.device != features.device:
+        raise ValueError(
+            got(
+                f"labels is on {labels.device}",
+                need=f"{features.device}, where features is",
+                do="pass labels.to(features.device)",
+            )
+        )
+
+
+def _working_precision(features: Tensor) -> torch.dtype:
+    """The features' own, at least float32; float64 where it costs nothing to speak of."""
+    n, d = features.shape
+    return torch.promote_types(features.dtype, torch.float64 if n * d * d < _SMALL_PRODUCT else torch.float32)
+
+
+def _scale(features: Tensor) -> float:
+    """The power of two that brings the largest feature near 1, or 1 where that is not needed."""
+    low, high = torch.aminmax(features)
+    largest = max(-float(low), float(high))
+    if not math.isfinite(largest):
+        nan, inf = int(features.isnan().sum()), int(features.isinf().sum())
+        raise ValueError(
+            got(
+                f"features holds {nan} NaN and {inf} infinite values of {features.numel()}",
+                need="finite numbers",
+                do="look for a diverging learning rate or an overflow in half precision",
+            )
+        )
+    if largest == 0 or 1e-6 < largest < 1e6:
+        return 1.0
+    return math.ldexp(1.0, min(-math.frexp(largest)[1], _LARGEST_SCALE_EXPONENT))
+
+
+def _chunks(rows: Tensor, index: Tensor) -> Iterable[tuple[Tensor, Tensor]]:
+    """Rows and their classes in pieces whose float64 copy stays in the processor's cache; whole on other devices."""
+    n, d = rows.shape
+    if rows.device.type != "cpu" or n * d <= _CHUNK_ELEMENTS:
+        return ((rows, index),)
+    step = max(1, _CHUNK_ELEMENTS // d)
+    return zip(torch.split(rows, step), torch.split(index, step), strict=True)
+
+
+def _class_sums(rows: Tensor, index: Tensor, classes: int) -> Tensor:
+    sums = rows.new_zeros(classes, rows.shape[1], dtype=torch.float64)
+    for part, part_index in _chunks(rows, index):
+        sums.index_add_(0, part_index, part.double())
+    return sums
+
+
+def _centre(rows: Tensor, means: Tensor, index: Tensor) -> Tensor:
+    """rows minus the mean of their class; subtracted in float64, rounded once."""
+    parts = [(part.double() - means.index_select(0, at)).to(rows.dtype) for part, at in _chunks(rows, index)]
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
