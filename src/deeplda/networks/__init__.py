@@ -1,0 +1,20 @@
+"""Networks that embed samples: the paper's DorferNet, smaller ones, and any of the user's own by name."""
+
+from deeplda.networks.convnet_small import ConvNetSmall
+from deeplda.networks.describe import LayerRow, describe, forward_flops
+from deeplda.networks.dorfernet import DorferNet
+from deeplda.networks.mlp import MLP
+from deeplda.networks.registry import NETWORKS, NetworkBuilder, build_network, default_network
+
+__all__ = [
+    "MLP",
+    "NETWORKS",
+    "ConvNetSmall",
+    "DorferNet",
+    "LayerRow",
+    "NetworkBuilder",
+    "build_network",
+    "default_network",
+    "describe",
+    "forward_flops",
+]
