@@ -1,0 +1,81 @@
+"""Whether the files of a source are there and whole."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from deeplda.data import folder, npz
+from deeplda.data.images import decode, in_threads
+from deeplda.data.known import ON_DISK, locate
+from deeplda.data.loading import find_source
+from deeplda.errors import InputError
+
+
+@dataclass(frozen=True)
+class FileCheck:
+    """One row: a file (or a folder of files), what is there in words, and whether it can be used."""
+
+    file: Path
+    found: str
+    whole: bool
+
+
+def check_data(source: str | Path, data_dir: Path | None = None) -> list[FileCheck]:
+    """Read every file of a source and tell what is there, broken files included.
+
+    Known set: a row a file. Folder: a row for each class of each part, and one for each broken image. An .npz file:
+    a row a part. Raises InputError only where the source itself does not exist.
+    """
+    found = find_source(source)
+    if found == "digits":
+        return [FileCheck(Path("digits"), "bundled with scikit-learn", True)]
+    if isinstance(found, str):
+        return [_check_file(path, found) for path in ON_DISK[found].files(locate(found, data_dir))]
+    try:
+        return _check_folder(found) if found.is_dir() else _check_npz(found)
+    except (InputError, OSError) as error:
+        return [FileCheck(found, str(error), False)]
+
+
+def _check_file(path: Path, name: str) -> FileCheck:
+    if not path.is_file():
+        return FileCheck(path, "missing", False)
+    try:
+        return FileCheck(path, ON_DISK[name].describe(path), True)
+    except (InputError, OSError) as error:
+        return FileCheck(path, str(error), False)
+
+
+def _check_folder(path: Path) -> list[FileCheck]:
+    listing = folder.list_images(path)
+    counts: Counter[tuple[str, int]] = Counter()
+    broken: list[FileCheck] = []
+    for file, error in zip(listing.files, in_threads(_error_of, listing.files), strict=True):
+        counts[file.part, file.label] += error is None
+        if error is not None:
+            broken.append(FileCheck(file.path, error, False))
+    rows = [
+        FileCheck(path, f"{part}, {listing.class_names[label]}: {count:,} images", count > 0)
+        for (part, label), count in counts.items()
+    ]
+    return rows + broken
+
+
+def _error_of(file: folder.Listed) -> str | None:
+    try:
+        decode(file.path, channels=3)
+    except InputError as error:
+        return str(error)
+    return None
+
+
+def _check_npz(path: Path) -> list[FileCheck]:
+    source = npz.read(path)
+    parts = {"train": source.train, "val": source.val, "test": source.test}
+    return [
+        FileCheck(path, f"{name}: {len(part):,} samples of {' x '.join(map(str, part.inputs.shape[1:]))}", True)
+        for name, part in parts.items()
+        if part is not None
+    ]

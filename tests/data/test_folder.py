@@ -1,0 +1,161 @@
+"""Folders of images."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from deeplda.data import check_data, folder, load_data, memory
+from deeplda.errors import InputError
+
+
+def pixels(seed: int, shape: tuple[int, ...] = (5, 6, 3)) -> NDArray[np.uint8]:
+    return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
+
+
+def save(path: Path, image: NDArray[np.uint8]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(image).save(path)
+    return path
+
+
+def photos(root: Path, parts: tuple[str, ...] = ("",), n: int = 10, shape: tuple[int, ...] = (5, 6, 3)) -> Path:
+    for p, part in enumerate(parts):
+        for c, name in enumerate(("cat", "dog")):
+            for i in range(n):
+                save(root / part / name / f"{i:02}.png", pixels(1000 * p + 100 * c + i, shape))
+    return root
+
+
+def test_every_pixel_in_sorted_order(tmp_path: Path) -> None:
+    source = folder.read(photos(tmp_path / "pets"), None, False)
+    assert (source.name, source.class_names, source.test, source.val) == ("pets", ("cat", "dog"), None, None)
+    expected = np.stack([pixels(100 * c + i) for c in range(2) for i in range(10)]).transpose(0, 3, 1, 2)
+    np.testing.assert_array_equal(source.train.inputs, expected)
+    np.testing.assert_array_equal(source.train.labels, [0] * 10 + [1] * 10)
+
+
+@pytest.mark.parametrize("val", ["val", "valid", "validation", "Val"])
+def test_parts_as_given(tmp_path: Path, val: str) -> None:
+    data = load_data(photos(tmp_path, ("train", val, "test"), n=3))
+    for p, part in enumerate((data.train, data.val, data.test)):
+        np.testing.assert_array_equal(part.inputs[4], pixels(1000 * p + 101).transpose(2, 0, 1))
+        assert len(part) == 6
+
+
+def test_missing_parts_are_split_off(tmp_path: Path) -> None:
+    whole = load_data(photos(tmp_path / "a", n=100))
+    assert [len(part) for part in (whole.train, whole.val, whole.test)] == [140, 30, 30]
+    tested = load_data(photos(tmp_path / "b", ("train", "test"), n=20))
+    assert [len(part) for part in (tested.train, tested.val, tested.test)] == [34, 6, 40]
+
+
+def test_grey_only_where_all_are_grey(tmp_path: Path) -> None:
+    photos(tmp_path, shape=(5, 6))
+    assert load_data(tmp_path).sample_shape == (1, 5, 6)
+    save(tmp_path / "dog" / "colour.png", pixels(7))
+    assert load_data(tmp_path).sample_shape == (3, 5, 6)
+
+
+def test_other_and_hidden_files_are_passed_over_and_suffixes_in_any_case(tmp_path: Path) -> None:
+    photos(tmp_path)
+    (tmp_path / "cat" / "notes.txt").write_text("x")
+    (tmp_path / "cat" / "._00.png").write_text("x")
+    (tmp_path / "README.md").write_text("x")
+    (tmp_path / ".cache").mkdir()
+    save(tmp_path / "cat" / "deeper" / "one.PNG", pixels(5))
+    listing = folder.list_images(tmp_path)
+    assert listing.class_names == ("cat", "dog")
+    assert len(listing.files) == 21
+
+
+def test_sizes_must_agree_or_be_made_to(tmp_path: Path) -> None:
+    photos(tmp_path)
+    save(tmp_path / "dog" / "big.png", pixels(1, (9, 8, 3)))
+    with pytest.raises(InputError, match=r"00\.png is 6 x 5 and .*big\.png is 8 x 9 pixels.*--image-size"):
+        load_data(tmp_path)
+    assert load_data(tmp_path, image_size=4).sample_shape == (3, 4, 4)
+
+
+def test_broken_files_stop_or_are_left_out(tmp_path: Path) -> None:
+    photos(tmp_path)
+    text, cut = tmp_path / "cat" / "text.jpg", save(tmp_path / "dog" / "cut.png", pixels(1))
+    text.write_text("no image")
+    cut.write_bytes(cut.read_bytes()[:70])
+    with pytest.raises(InputError, match=r"(text\.jpg|cut\.png) cannot be read"):
+        load_data(tmp_path)
+    data = load_data(tmp_path, skip_unreadable=True)
+    assert data.left_out == (str(text), str(cut))
+    assert sum(map(len, (data.train, data.val, data.test))) == 20
+    text.unlink()
+    with pytest.raises(InputError, match=r"cut\.png cannot be read"):
+        load_data(tmp_path)
+
+
+def test_a_class_without_readable_images(tmp_path: Path) -> None:
+    photos(tmp_path)
+    (tmp_path / "emu").mkdir()
+    with pytest.raises(InputError, match=r"class emu .* no readable image"):
+        load_data(tmp_path)
+    (tmp_path / "emu" / "a.png").write_text("x")
+    with pytest.raises(InputError, match=r"class emu .* no readable image"):
+        load_data(tmp_path, skip_unreadable=True)
+
+
+def test_classes_must_be_the_same_in_every_part(tmp_path: Path) -> None:
+    photos(tmp_path, ("train", "test"), n=2)
+    save(tmp_path / "test" / "emu" / "0.png", pixels(1))
+    with pytest.raises(InputError, match="differ in emu"):
+        load_data(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("folders", "says"),
+    [
+        ([], "has no sub-folders"),
+        (["train"], "has no sub-folders"),
+        (["test/a"], "test/ but no train/"),
+        (["train/a", "val/a", "valid/a"], "both val/ and valid/"),
+    ],
+)
+def test_folders_that_are_no_set(tmp_path: Path, folders: list[str], says: str) -> None:
+    for name in folders:
+        (tmp_path / name).mkdir(parents=True)
+    with pytest.raises(InputError, match=says):
+        load_data(tmp_path)
+
+
+def test_links_are_followed_but_never_round_in_circles(tmp_path: Path) -> None:
+    photos(tmp_path / "real")
+    root = tmp_path / "linked"
+    root.mkdir()
+    for name in ("cat", "dog"):
+        (root / name).symlink_to(tmp_path / "real" / name, target_is_directory=True)
+    (tmp_path / "real" / "cat" / "loop").symlink_to(tmp_path / "real" / "cat", target_is_directory=True)
+    (tmp_path / "real" / "dog" / "up").symlink_to(tmp_path / "real" / "dog" / "up")
+    assert len(folder.list_images(root).files) == 20
+
+
+def test_too_large_for_memory_is_refused_before_decoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    photos(tmp_path)
+    monkeypatch.setattr(memory, "available_memory", lambda: 10_000)
+    monkeypatch.setattr(folder, "decode", lambda *_: pytest.fail("decoded"))
+    with pytest.raises(InputError, match="at 100 x 100 takes"):
+        load_data(tmp_path, image_size=100)
+
+
+def test_check_lists_classes_and_broken_files(tmp_path: Path) -> None:
+    photos(tmp_path)
+    (tmp_path / "dog" / "bad.png").write_text("x")
+    rows = check_data(tmp_path)
+    assert [(row.found, row.whole) for row in rows[:2]] == [
+        ("train, cat: 10 images", True),
+        ("train, dog: 10 images", True),
+    ]
+    assert [(row.file.name, row.whole) for row in rows[2:]] == [("bad.png", False)]
+    (tmp_path / "emu").mkdir()
+    (row,) = check_data(tmp_path)
+    assert not row.whole
+    assert "emu" in row.found

@@ -1,0 +1,80 @@
+"""Finding a source, and what load_data refuses."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deeplda.data import KNOWN, check_data, load_data
+from deeplda.data.known import data_folder
+from deeplda.errors import InputError
+
+
+def test_known_names() -> None:
+    assert KNOWN == ("digits", "cifar10", "stl10", "mnist", "fashion-mnist")
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("cifra10", "did you mean cifar10"),
+        ("CIFAR-10", "did you mean cifar10"),
+        ("fashion_mnist", "did you mean fashion-mnist"),
+        ("no/such/folder", "no/such/folder does not exist.*known names are digits"),
+        ("gone.npz", "does not exist"),
+    ],
+)
+def test_unknown_sources(source: str, says: str) -> None:
+    for function in (load_data, check_data):
+        with pytest.raises(InputError, match=says):
+            function(source)
+
+
+def test_a_file_that_is_no_source(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("1,2")
+    with pytest.raises(InputError, match=r"a\.csv is a file, need a folder"):
+        load_data(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("name", KNOWN[1:])
+def test_missing_set_says_where_and_how(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("DEEPLDA_DATA", str(tmp_path))
+    assert data_folder(None) == tmp_path
+    with pytest.raises(InputError, match=f"{tmp_path}.* does not exist.*run: deeplda data fetch {name}$"):
+        load_data(name)
+    with pytest.raises(InputError, match=f"fetch {name} --data-dir {tmp_path}"):
+        load_data(name, data_dir=tmp_path)
+    assert {row.found for row in check_data(name)} == {"missing"}
+
+
+def test_data_folder_without_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DEEPLDA_DATA", raising=False)
+    assert data_folder(None).name == "deeplda"
+
+
+def test_known_name_wins_over_a_folder_of_that_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "digits").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert len(load_data("digits").class_names) == 10
+    with pytest.raises(InputError, match="sub-folders"):
+        load_data("./digits")
+
+
+def test_bad_numbers() -> None:
+    with pytest.raises(InputError, match="image_size is 0"):
+        load_data("digits", image_size=0)
+    with pytest.raises(InputError, match="split_seed is -1"):
+        load_data("digits", split_seed=-1)
+    with pytest.raises(InputError, match="fits in memory"):
+        load_data("digits", image_size=10**6)
+
+
+def test_check_of_digits() -> None:
+    assert [row.whole for row in check_data("digits")] == [True]
+
+
+def test_seed_moves_the_split() -> None:
+    a, b = load_data(split_seed=0), load_data(split_seed=1)
+    assert a.fingerprint != b.fingerprint
+    assert a.fingerprint == load_data().fingerprint
+    np.testing.assert_array_equal(np.bincount(a.val.labels), np.bincount(b.val.labels))

@@ -1,0 +1,150 @@
+"""Arrays in .npz files."""
+
+import io
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from deeplda.data import check_data, load_data, npz
+from deeplda.errors import InputError
+
+RNG = np.random.default_rng(0)
+IMAGES = RNG.integers(0, 256, (20, 3, 5, 4), dtype=np.uint8)
+LABELS = np.arange(20) % 2
+
+
+def write(path: Path, **arrays: object) -> Path:
+    np.savez_compressed(path, **{"x_train": IMAGES, "y_train": LABELS, **arrays})  # type: ignore[arg-type]
+    return path
+
+
+@pytest.mark.parametrize(
+    ("stored", "expected"),
+    [
+        (IMAGES, IMAGES),
+        (IMAGES.transpose(0, 2, 3, 1), IMAGES),
+        (IMAGES[:, :1].transpose(0, 2, 3, 1), IMAGES[:, :1]),
+        (IMAGES[:, 0], IMAGES[:, :1]),
+        (IMAGES.transpose(0, 2, 1, 3), IMAGES.transpose(0, 2, 1, 3)),
+        (IMAGES[:, :, :, :3], IMAGES[:, :, :, :3]),
+    ],
+    ids=["channels first", "channels last", "one channel last", "no channel", "five channels first", "first wins"],
+)
+def test_images(tmp_path: Path, stored: NDArray[np.uint8], expected: NDArray[np.uint8]) -> None:
+    source = npz.read(write(tmp_path / "a.npz", x_train=stored))
+    np.testing.assert_array_equal(source.train.inputs, expected)
+    assert source.train.inputs.flags.c_contiguous
+    assert source.train.inputs.flags.writeable
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int64", "float64", "float16", "bool", ">f4"])
+def test_rows_become_float32(tmp_path: Path, dtype: str) -> None:
+    rows = RNG.integers(0, 2, (20, 7)).astype(dtype)
+    data = load_data(write(tmp_path / "a.npz", x_train=rows))
+    assert data.train.inputs.dtype == np.float32
+    assert data.train.inputs.dtype.isnative
+    assert data.sample_shape == (7,)
+    np.testing.assert_array_equal(npz.read(tmp_path / "a.npz").train.inputs, rows.astype(np.float32))
+
+
+def test_all_parts(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.npz", x_val=IMAGES[:4], y_val=LABELS[:4], x_test=IMAGES[4:], y_test=LABELS[4:])
+    data = load_data(path)
+    assert [len(part) for part in (data.train, data.val, data.test)] == [20, 4, 16]
+    np.testing.assert_array_equal(data.test.inputs, IMAGES[4:])
+    assert [row.found for row in check_data(path)][1] == "val: 4 samples of 3 x 5 x 4"
+
+
+def test_labels_are_numbered(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    sparse = npz.read(write(path, y_train=np.where(LABELS, 10**12, 5)))
+    assert sparse.class_names == ("5", str(10**12))
+    np.testing.assert_array_equal(sparse.train.labels, LABELS)
+    text = npz.read(write(path, y_train=np.where(LABELS, "dog", "cat")))
+    assert text.class_names == ("cat", "dog")
+    np.testing.assert_array_equal(text.train.labels, LABELS)
+    named = npz.read(write(path, class_names=np.array(["x", "y", "z"])))
+    assert named.class_names == ("x", "y", "z")
+    np.testing.assert_array_equal(named.train.labels, LABELS)
+    ordered = npz.read(write(path, y_train=np.where(LABELS, "dog", "cat"), class_names=np.array(["dog", "cat"])))
+    np.testing.assert_array_equal(ordered.train.labels, 1 - LABELS)
+    assert ordered.train.labels.dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    ("arrays", "says"),
+    [
+        ({"x_train": IMAGES.astype(np.float32)}, "x_train is float32, need uint8"),
+        ({"x_train": np.full((20, 2), np.nan)}, "not finite"),
+        ({"x_train": np.full((20, 2), 1e300)}, "not finite"),
+        ({"x_train": np.full((20, 2), "a")}, "need numbers"),
+        ({"x_train": np.zeros((20, 2, 2, 2, 2), np.uint8)}, "has shape"),
+        ({"x_train": np.zeros(20)}, "has shape"),
+        ({"x_train": IMAGES[:19]}, "19 samples and y_train 20 labels"),
+        ({"x_train": IMAGES[:0], "y_train": LABELS[:0]}, "at least one"),
+        ({"y_train": LABELS[:, None]}, r"shape \(20, 1\)"),
+        ({"y_train": LABELS / 2}, "float64"),
+        ({"y_train": LABELS - 1}, "the label -1"),
+        ({"x_test": IMAGES}, "only one of x_test and y_test"),
+        ({"y_val": LABELS}, "only one of x_val and y_val"),
+        ({"x_test": IMAGES[:, :, :4], "y_test": LABELS}, r"x_test has samples of \(3, 4, 4\)"),
+        ({"x_test": IMAGES, "y_test": LABELS + 1}, "y_test has the label 2"),
+        ({"x_test": IMAGES, "y_test": LABELS.astype(str)}, "y_test has text"),
+        ({"class_names": np.array(["a"])}, "the label 1.*class_names covers"),
+        ({"class_names": np.array(["a", "a"])}, "different names"),
+        ({"class_names": np.array([1, 2])}, "different names"),
+        ({"y_train": np.array([{}] * 20, dtype=object)}, "Python objects"),
+    ],
+)
+def test_what_cannot_be_used_is_named(tmp_path: Path, arrays: dict[str, object], says: str) -> None:
+    path = write(tmp_path / "a.npz", **arrays)
+    with pytest.raises(InputError, match=says):
+        load_data(path)
+    assert [row.whole for row in check_data(path)] == [False]
+
+
+def test_missing_arrays_and_size_for_rows(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", X=IMAGES)
+    with pytest.raises(InputError, match="has no x_train"):
+        load_data(tmp_path / "a.npz")
+    with pytest.raises(InputError, match="leave out --image-size"):
+        load_data(write(tmp_path / "b.npz", x_train=np.zeros((20, 2))), image_size=8)
+
+
+def test_broken_archives(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    whole = write(path).read_bytes()
+    flipped = bytearray(whole)
+    flipped[200] ^= 0xFF
+    for content in (b"", b"text", whole[: len(whole) // 2], bytes(flipped)):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=r"a\.npz"):
+            load_data(path)
+
+
+def npy_header(shape: tuple[int, ...]) -> bytes:
+    buffer = io.BytesIO()
+    np.lib.format.write_array_header_1_0(buffer, {"shape": shape, "fortran_order": False, "descr": "|u1"})
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("shape", [(10**6, 3, 10**4, 10**4), (-1, 4), (2, 2)])
+def test_a_header_that_promises_more_or_less_than_is_there(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    path = write(tmp_path / "a.npz")
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x_train.npy", npy_header(shape) + b"12345")
+        archive.writestr("y_train.npy", npy_header((1,)) + b"1")
+    with pytest.raises(InputError, match="x_train says it is uint8"):
+        load_data(path)
+
+
+def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "a.npz", x_train=np.zeros((20, 1, 1000, 1000), np.uint8))
+    monkeypatch.setattr("deeplda.data.memory.available_memory", lambda: 10_000_000)
+    monkeypatch.setattr(np, "load", lambda *_, **__: pytest.fail("unpacked"))
+    assert path.stat().st_size < 100_000
+    with pytest.raises(InputError, match="a set that fits in memory"):
+        load_data(path)

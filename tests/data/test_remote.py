@@ -1,0 +1,202 @@
+"""Fetching, from a server on this machine that can be made to misbehave."""
+
+import hashlib
+import io
+import re
+import tarfile
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from deeplda.data import fetch, load_data, remote
+from deeplda.errors import InputError
+
+ARCHIVE = "cifar-10-binary.tar.gz"
+
+
+def cifar_archive(*more: tarfile.TarInfo) -> bytes:
+    """A CIFAR-10 of ten images a file."""
+    files = {f"data_batch_{i}.bin": bytes([*range(10)]) for i in range(1, 6)} | {"test_batch.bin": bytes(range(10))}
+    contents = {name: b"".join(bytes([label]) + bytes([label]) * 3072 for label in ten) for name, ten in files.items()}
+    contents["batches.meta.txt"] = "\n".join("abcdefghij").encode()
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=0) as tar:
+        for name, content in contents.items():
+            info = tarfile.TarInfo(f"cifar-10-batches-bin/{name}")
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+        for info in more:
+            tar.addfile(info)
+    return buffer.getvalue()
+
+
+class Server(ThreadingHTTPServer):
+    """Serves `files`; cuts the next answers after `cuts` bytes; notes the Range of every request."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.files: dict[str, bytes] = {}
+        self.cuts: list[int] = []
+        self.ranges: list[str | None] = []
+        self.knows_ranges = True
+        self.url = f"http://127.0.0.1:{self.server_address[1]}/"
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        server = self.server
+        assert isinstance(server, Server)
+        wish = self.headers["Range"]
+        server.ranges.append(wish)
+        content = server.files.get(self.path.lstrip("/"))
+        if content is None:
+            self.send_error(404)
+            return
+        start = int(re.findall(r"\d+", wish)[0]) if wish and server.knows_ranges else 0
+        if start >= len(content):
+            self.send_response(416)
+            self.send_header("Content-Range", f"bytes */{len(content)}")
+            self.end_headers()
+            return
+        self.send_response(206 if start else 200)
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+        self.send_header("Content-Length", str(len(content) - start))
+        self.end_headers()
+        self.wfile.write(content[start:][: server.cuts.pop(0) if server.cuts else None])
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server() as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def offer(server: Server, monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+    server.files[ARCHIVE] = content
+    checksum = f"md5:{hashlib.md5(content).hexdigest()}"
+    monkeypatch.setitem(remote.REMOTES, "cifar10", replace(remote.REMOTES["cifar10"], checksums={ARCHIVE: checksum}))
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_fetch_unpacks_and_load_reads(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(server, monkeypatch, cifar_archive())
+    folder = fetch("cifar10", tmp_path, base_url=server.url, progress=False)
+    assert folder == tmp_path / "cifar-10-batches-bin"
+    assert names(tmp_path) == {"cifar-10-batches-bin"}
+    data = load_data("cifar10", data_dir=tmp_path)
+    assert data.class_names == tuple("abcdefghij")
+    assert all((image == label).all() for image, label in zip(data.train.inputs, data.train.labels, strict=True))
+    assert fetch("cifar10", tmp_path, base_url=server.url, progress=False) == folder
+    assert len(server.ranges) == 1, "what is there and whole is not fetched again"
+    (folder / "test_batch.bin").write_bytes(b"cut")
+    fetch("cifar10", tmp_path, base_url=server.url.rstrip("/"), progress=False)
+    assert load_data("cifar10", data_dir=tmp_path).fingerprint == data.fingerprint
+
+
+def test_a_cut_download_goes_on(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(server, monkeypatch, cifar_archive())
+    server.cuts = [100_000, 60_000]
+    part, kept = tmp_path / f"{ARCHIVE}.part", [0]
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"failed after [\d,]+ bytes .*again to go on"):
+            fetch("cifar10", tmp_path, base_url=server.url, progress=False)
+        assert names(tmp_path) == {part.name}
+        kept.append(part.stat().st_size)
+    fetch("cifar10", tmp_path, base_url=server.url, progress=False)
+    assert 0 < kept[1] <= 100_000 < kept[2] <= kept[1] + 60_000
+    assert server.ranges == [None, f"bytes={kept[1]}-", f"bytes={kept[2]}-"]
+    assert names(tmp_path) == {"cifar-10-batches-bin"}
+
+
+def test_a_server_without_ranges_starts_anew(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(server, monkeypatch, cifar_archive())
+    server.knows_ranges = False
+    (tmp_path / f"{ARCHIVE}.part").write_bytes(b"something else")
+    fetch("cifar10", tmp_path, base_url=server.url, progress=False)
+    assert server.ranges == ["bytes=14-"]
+
+
+@pytest.mark.parametrize("excess", [b"", b"too long"])
+def test_a_part_file_that_is_complete_or_too_long(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch, excess: bytes
+) -> None:
+    offer(server, monkeypatch, cifar_archive())
+    (tmp_path / f"{ARCHIVE}.part").write_bytes(server.files[ARCHIVE] + excess)
+    fetch("cifar10", tmp_path, base_url=server.url, progress=False)
+    assert len(server.ranges) == (2 if excess else 1)
+    assert names(tmp_path) == {"cifar-10-batches-bin"}
+
+
+def test_wrong_checksum_is_told_and_removed(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(server, monkeypatch, cifar_archive())
+    server.files[ARCHIVE] += b"tampered"
+    with pytest.raises(InputError, match="another checksum and was removed, need md5:"):
+        fetch("cifar10", tmp_path, base_url=server.url, progress=False)
+    assert names(tmp_path) == set()
+
+
+@pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.SYMTYPE])
+def test_a_dangerous_archive_leaves_no_files(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch, kind: bytes
+) -> None:
+    bad = tarfile.TarInfo("../evil" if kind == tarfile.REGTYPE else "cifar-10-batches-bin/evil")
+    bad.type, bad.linkname = kind, "/etc/passwd"
+    offer(server, monkeypatch, cifar_archive(bad))
+    with pytest.raises(InputError, match="evil"):
+        fetch("cifar10", tmp_path / "data", base_url=server.url, progress=False)
+    assert names(tmp_path) == {"data"}
+    assert names(tmp_path / "data") == {ARCHIVE}
+
+
+def test_mnist_comes_file_by_file(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {name: name.encode() for name in remote.REMOTES["mnist"].checksums}
+    server.files = files
+    checksums = {name: f"md5:{hashlib.md5(content).hexdigest()}" for name, content in files.items()}
+    monkeypatch.setitem(remote.REMOTES, "mnist", replace(remote.REMOTES["mnist"], checksums=checksums))
+    folder = fetch("mnist", tmp_path, base_url=server.url, progress=False)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == files
+    assert folder == tmp_path / "mnist"
+
+
+def test_not_found_and_server_down(tmp_path: Path, server: Server) -> None:
+    with pytest.raises(InputError, match="gave status 404") as info:
+        fetch("stl10", tmp_path, base_url=server.url, progress=False)
+    assert "\n" not in str(info.value)
+    with pytest.raises(InputError, match=r"the connection to .* failed after 0 bytes"):
+        fetch("stl10", tmp_path, base_url="http://127.0.0.1:9/", progress=False)
+    assert names(tmp_path) == set()
+
+
+def test_progress_goes_to_stderr(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    offer(server, monkeypatch, cifar_archive())
+    fetch("cifar10", tmp_path, base_url=server.url)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert ARCHIVE in err
+
+
+def test_names_that_cannot_be_fetched_and_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="comes with scikit-learn"):
+        fetch("digits", tmp_path)
+    with pytest.raises(InputError, match="did you mean mnist"):
+        fetch("mnits", tmp_path)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InputError, match="cannot be written"):
+        fetch("mnist", tmp_path / "file", base_url="http://127.0.0.1:9/", progress=False)
