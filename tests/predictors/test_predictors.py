@@ -1,0 +1,135 @@
+"""The predictors against scikit-learn and the paper's formulas."""
+
+import numpy as np
+import pytest
+import scipy.linalg
+import torch
+from batches import gaussian_batch
+from oracle import regularised, scatters
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.neighbors import NearestCentroid
+
+from deeplda.predictors import ClassicLDA, FeatureStatistics, Hyperplanes, NearestMean, Softmax
+
+PREDICTORS = {
+    "hyperplanes": Hyperplanes,
+    "unit": lambda: Hyperplanes(normalize="unit"),
+    "nearest mean": NearestMean,
+    "classic LDA": ClassicLDA,
+    "balanced": lambda: Hyperplanes(class_weight="balanced", alpha=0.5),
+    "dorfer": lambda: Hyperplanes(scatter="dorfer"),
+}
+
+
+def problem(seed=0, n=200, d=6, classes=4):
+    h, y = gaussian_batch(n, d, classes, seed=seed)
+    fresh, _ = gaussian_batch(300, d, classes, seed=seed + 1000)
+    return torch.tensor(h), torch.tensor(y) * 3 + 2, torch.tensor(fresh)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_hyperplanes_decide_as_lda_with_equal_priors(seed):
+    h, y, fresh = problem(seed)
+    lda = LinearDiscriminantAnalysis(solver="svd", priors=np.full(4, 0.25)).fit(h, y)
+    predictor = Hyperplanes(normalize="within", alpha=1.0, lam=0.0).fit(h, y)
+    assert predictor.predict(fresh).tolist() == lda.predict(fresh).tolist()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_classic_lda_is_scikit_learns(seed):
+    h, y, fresh = problem(seed)
+    lda = LinearDiscriminantAnalysis(solver="svd").fit(h, y)
+    predictor = ClassicLDA().fit(h, y)
+    assert predictor.predict(fresh).tolist() == lda.predict(fresh).tolist()
+    np.testing.assert_allclose(predictor.predict_proba(fresh), lda.predict_proba(fresh), atol=1e-10)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_nearest_mean_is_the_nearest_centroid(seed):
+    h, y, fresh = problem(seed)
+    assert NearestMean().fit(h, y).predict(fresh).tolist() == NearestCentroid().fit(h, y).predict(fresh).tolist()
+
+
+@pytest.mark.parametrize("normalize", ["within", "unit"])
+@pytest.mark.parametrize("alpha", [0.0, 0.4, 1.0])
+def test_hyperplanes_are_the_papers_formula(normalize, alpha):
+    h, y = gaussian_batch(100, 5, 4)
+    s_w, s_b = scatters(h, y, "pooled", None)
+    _, vectors = scipy.linalg.eigh(s_b, regularised(s_w, alpha, 1e-3))
+    a = vectors[:, -3:]
+    if normalize == "unit":
+        a = a / np.linalg.norm(a, axis=0)
+    means = np.stack([h[y == c].mean(0) for c in range(4)])
+    t = means @ a @ a.T
+    distances = h @ t.T - np.diag(means @ t.T) / 2
+    found = Hyperplanes(normalize=normalize, alpha=alpha).fit(torch.tensor(h), torch.tensor(y))
+    np.testing.assert_allclose(found.decision_function(torch.tensor(h)), distances, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("make", PREDICTORS.values(), ids=PREDICTORS.keys())
+@pytest.mark.parametrize("pieces", [7, 100])
+def test_fitting_in_pieces_is_fitting_at_once(make, pieces):
+    h, y, _ = problem()
+    predictor = make()
+    statistics = predictor.statistics(y)
+    for part in torch.arange(len(y)).tensor_split(pieces):
+        statistics.update(h[part], y[part])
+    in_pieces = make().fit_statistics(statistics)
+    at_once = predictor.fit(h, y)
+    torch.testing.assert_close(in_pieces.weight, at_once.weight, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(in_pieces.bias, at_once.bias, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(("scatter", "class_weight"), [("pooled", None), ("sum", "balanced"), ("dorfer", None)])
+def test_statistics_are_the_scatters_of_the_reading(scatter, class_weight):
+    h, y = gaussian_batch(60, 4, 3)
+    statistics = FeatureStatistics(torch.tensor(y), scatter=scatter, class_weight=class_weight)
+    for part in np.array_split(np.arange(60), 9):
+        statistics.update(torch.tensor(h[part]), torch.tensor(y[part]))
+    s_w, s_b = scatters(h, y, scatter, class_weight)
+    np.testing.assert_allclose(statistics.within(), s_w, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(statistics.between(), s_b, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("make", PREDICTORS.values(), ids=PREDICTORS.keys())
+def test_dead_dimensions_do_no_harm(make):
+    h, y, fresh = problem()
+    with_dead, fresh_with_dead = (torch.cat([x, torch.zeros(len(x), 2)], dim=1) for x in (h, fresh))
+    alive, dead = make().fit(h, y), make().fit(with_dead, y)
+    assert torch.isfinite(dead.weight).all()
+    assert torch.equal(dead.predict(fresh_with_dead), alive.predict(fresh))
+
+
+@pytest.mark.parametrize("make", PREDICTORS.values(), ids=PREDICTORS.keys())
+def test_probabilities(make):
+    h, y, fresh = problem()
+    predictor = make().fit(h, y)
+    probabilities = predictor.predict_proba(fresh * 1e6)
+    assert torch.isfinite(probabilities).all()
+    torch.testing.assert_close(probabilities.sum(1), torch.ones(len(fresh)).double())
+    assert torch.equal(predictor.classes[probabilities.argmax(1)], predictor.predict(fresh * 1e6))
+
+
+def test_state_is_buffers():
+    h, y, fresh = problem()
+    fitted = ClassicLDA().fit(h, y)
+    empty = ClassicLDA().reserve(4, 6)
+    empty.load_state_dict(fitted.state_dict())
+    assert torch.equal(empty.predict(fresh), fitted.predict(fresh))
+    assert not list(fitted.parameters())
+
+
+def test_statistics_need_every_class():
+    statistics = FeatureStatistics(torch.tensor([0, 0, 1]))
+    statistics.update(torch.randn(2, 3), torch.tensor([0, 0]))
+    with pytest.raises(RuntimeError, match="not every class has been seen"):
+        NearestMean().fit_statistics(statistics)
+
+
+def test_softmax_of_outputs_and_of_a_layer():
+    features = torch.randn(5, 3)
+    plain = Softmax().set_layer(torch.arange(3), None, None)
+    assert torch.equal(plain.predict(features), features.argmax(1))
+    layer = torch.nn.Linear(3, 4)
+    layered = Softmax().set_layer(torch.arange(4), layer.weight, layer.bias)
+    torch.testing.assert_close(layered.predict_proba(features).float(), layer(features).softmax(1))
