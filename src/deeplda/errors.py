@@ -1,11 +1,19 @@
-"""Errors that say what came, what is needed and what to do."""
+"""Errors that say what came, what is needed and what to do.
+
+The command line shows each of these as one sentence, without a traceback.
+"""
 
 
 class InputError(ValueError):
-    """Something the user gave cannot be used: a file, a folder, an option. One plain sentence.
+    """Something the user gave cannot be used: a file, a folder, an option. Exit code 2."""
 
-    The command line shows it without a traceback and ends with exit code 2.
-    """
+
+class TrainingError(RuntimeError):
+    """Training cannot go on. Exit code 1."""
+
+
+class StoppedError(Exception):
+    """The user asked to stop, and the state was saved. Exit code 130."""
 
 
 def got(what: str, *, need: str, do: str) -> str:

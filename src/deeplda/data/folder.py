@@ -118,7 +118,7 @@ def list_images(folder: Path) -> Listing:
         Listed(path, part, label)
         for part in parts
         for label, name in enumerate(names)
-        for path in _image_files(classes[part][name])
+        for path in image_files(classes[part][name])
     ]
     listing = Listing(folder, tuple(parts), names, tuple(files))
     listing.check_classes(files)
@@ -147,7 +147,7 @@ def _sub_folders(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
-def _image_files(folder: Path) -> list[Path]:
+def image_files(folder: Path) -> list[Path]:
     """Image files in the folder and below it; links are followed, each real folder is entered once."""
     found: list[Path] = []
     entered: set[Path] = set()

@@ -69,6 +69,7 @@ class LinearPredictor(nn.Module):
         return self
 
     def _set(self, classes: Tensor, weight: Tensor, bias: Tensor) -> None:
-        self.register_buffer("classes", classes)
+        # A copy, as several predictors may be fitted from the same statistics, and each saves its own.
+        self.register_buffer("classes", classes.clone())
         self.register_buffer("weight", weight)
         self.register_buffer("bias", bias)

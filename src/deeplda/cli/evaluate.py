@@ -1,0 +1,55 @@
+"""`deeplda evaluate RUN`: score a trained model again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from deeplda.errors import InputError
+from deeplda.training.config import RunConfig
+
+
+def evaluate(
+    run: Annotated[Path, Parameter(help="Folder of a finished run.")],
+    /,
+    *,
+    split: Annotated[Literal["train", "val", "test"], Parameter(help="Which part of the data.")] = "test",
+    data_dir: Annotated[Path | None, Parameter(help="Where known data is, if it has moved.")] = None,
+    network: Annotated[str | None, Parameter(help="For a network of your own: module.path:callable.")] = None,
+    device: Annotated[str, Parameter(help="cpu, cuda, ...")] = "cpu",
+    json_: Annotated[bool, Parameter(name="--json", negative="", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Score the model of a run on a part of its data, by every predictor.
+
+    Example: deeplda evaluate runs/digits-rdlda --json
+    """
+    if not (run / "run.toml").exists():
+        raise InputError(f"{run} is no run: it has no run.toml; train one with deeplda train --run {run}")
+    config = RunConfig.read(run / "run.toml")
+
+    from deeplda.data import load_data
+    from deeplda.model import load
+    from deeplda.training.evaluation import evaluate as score
+    from deeplda.training.loop import pick_device
+
+    model = load(run, network=network, device=str(pick_device(device)))
+    data = load_data(
+        config.data,
+        data_dir=data_dir or config.data_dir,
+        image_size=config.image_size,
+        split_seed=config.split_seed,
+        skip_unreadable=config.skip_unreadable,
+    )
+    if data.class_names != model.class_names or data.sample_shape != model.card.sample_shape:
+        raise InputError(f"{config.data} has changed since {run} was trained: other classes or another image size")
+    scores = score(model, {"train": data.train, "val": data.val, "test": data.test}[split])
+    if json_:
+        print(json.dumps({"split": split, **scores, "class_names": list(model.class_names)}))
+        return
+
+    from deeplda.cli.tables import print_scores
+
+    print_scores(scores, list(model.class_names), title=f"{config.data}, {split} part")

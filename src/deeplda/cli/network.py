@@ -1,0 +1,57 @@
+"""`deeplda network NAME`: a network's layers as a table."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from deeplda.errors import InputError
+
+
+def network(
+    name: Annotated[str, Parameter(help="dorfernet, convnet-small, mlp, or module.path:callable.")] = "dorfernet",
+    /,
+    *,
+    input_: Annotated[str | None, Parameter(name="--input", help="Shape of a sample: 3x32x32, or 64 for rows.")] = None,
+    embedding_dim: Annotated[int, Parameter(help="Width of the output.")] = 10,
+    width: Annotated[float, Parameter(help="Factor on the channels of hidden layers.")] = 1.0,
+    json_: Annotated[bool, Parameter(name="--json", negative="", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Show layers, output shapes, parameters and FLOPs of a network.
+
+    Example: deeplda network dorfernet --input 3x96x96
+    """
+    from deeplda.networks import build_network, describe
+
+    shape = _shape(input_ or {"mlp": "64", "convnet-small": "1x8x8"}.get(name, "3x32x32"))
+    rows = describe(build_network(name, shape, embedding_dim, width=width), shape)
+    parameters, flops = sum(row.parameters for row in rows), sum(row.flops for row in rows)
+    if json_:
+        layers = [row._asdict() for row in rows]
+        print(json.dumps({"network": name, "input": shape, "layers": layers, "parameters": parameters, "flops": flops}))
+        return
+
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("layer", title=f"{name}, input {'x'.join(map(str, shape))}", title_justify="left", show_footer=True)
+    table.columns[0].footer = "all"
+    table.add_column("output", justify="right")
+    table.add_column("parameters", f"{parameters:,}", justify="right")
+    table.add_column("FLOPs a sample", f"{flops:,}", justify="right")
+    for row in rows:
+        output = "x".join(map(str, row.output_shape))
+        table.add_row(row.layer, output, f"{row.parameters:,}", f"{row.flops:,}")
+    Console(highlight=False).print(table)
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    try:
+        shape = tuple(int(size) for size in text.lower().split("x"))
+    except ValueError:
+        shape = ()
+    if len(shape) not in (1, 3) or min(shape) < 1:
+        raise InputError(f"input {text!r} is no shape: write channels x height x width as 3x32x32, or 64 for rows")
+    return shape

@@ -1,0 +1,119 @@
+"""`deeplda predict RUN FILES`: classes of image files."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+from cyclopts import Parameter
+
+from deeplda.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from deeplda.model import Model
+
+_BATCH = 500
+
+
+class Prediction(NamedTuple):
+    """What the model says of one file."""
+
+    file: str
+    class_name: str
+    probability: float
+
+
+def predict(
+    run: Annotated[Path, Parameter(help="Folder of a finished run, or of a model.")],
+    /,
+    *files: Annotated[Path, Parameter(help="Image files, and folders of them.")],
+    network: Annotated[str | None, Parameter(help="For a network of your own: module.path:callable.")] = None,
+    device: Annotated[str, Parameter(help="cpu, cuda, ...")] = "cpu",
+    skip_unreadable: Annotated[bool, Parameter(negative="", help="Leave broken files out.")] = False,
+    csv_: Annotated[bool, Parameter(name="--csv", negative="", help="Comma-separated on stdout.")] = False,
+    json_: Annotated[bool, Parameter(name="--json", negative="", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Classify images: file, class and probability of each.
+
+    Example: deeplda predict runs/photos scans/ one.jpg --csv
+    """
+    if not files:
+        raise InputError("no files were given: name image files or folders after the run")
+
+    from deeplda.model import load
+    from deeplda.training.loop import pick_device
+
+    model = load(run, network=network, device=str(pick_device(device)))
+    if len(model.card.sample_shape) != 3:
+        raise InputError(f"the model of {run} takes rows of numbers: use deeplda.load({str(run)!r}).predict(rows)")
+    predictions = _predictions(model, _images_of(files), skip_unreadable=skip_unreadable)
+    if json_:
+        rows = [{"file": p.file, "class": p.class_name, "probability": p.probability} for p in predictions]
+        print(json.dumps({"predictions": rows, "class_names": list(model.class_names)}))
+    elif csv_:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(("file", "class", "probability"))
+        writer.writerows(predictions)
+    else:
+        _show(predictions)
+
+
+def _images_of(paths: tuple[Path, ...]) -> list[Path]:
+    """The files named, and the image files within the folders named."""
+    from deeplda.data.folder import image_files
+
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            found += image_files(path)
+        elif path.is_file():
+            found.append(path)
+        else:
+            raise InputError(f"{path} does not exist: name image files or folders")
+    if not found:
+        raise InputError(f"no image is in {', '.join(map(str, paths))}: PNG, JPEG, BMP and WebP are read")
+    return found
+
+
+def _predictions(model: Model, files: list[Path], *, skip_unreadable: bool) -> list[Prediction]:
+    predictions: list[Prediction] = []
+    for start in range(0, len(files), _BATCH):
+        read, images = _read(files[start : start + _BATCH], model.card.sample_shape, skip_unreadable=skip_unreadable)
+        for file, probabilities in zip(read, model.predict_proba(images), strict=True):
+            best = int(probabilities.argmax())
+            predictions.append(Prediction(str(file), model.class_names[best], round(float(probabilities[best]), 6)))
+    return predictions
+
+
+def _read(files: list[Path], shape: tuple[int, ...], *, skip_unreadable: bool) -> tuple[list[Path], NDArray[np.uint8]]:
+    """The images of the files, and which files they are: all, or those that can be read."""
+    from deeplda.data import read_images
+
+    channels, size = shape[0], (shape[1], shape[2])
+    if skip_unreadable:
+        sound = []
+        for file in files:
+            try:
+                read_images([file], channels=channels, image_size=size)
+                sound.append(file)
+            except InputError as error:
+                print(f"left out: {error}", file=sys.stderr)
+        files = sound
+    return files, read_images(files, channels=channels, image_size=size)
+
+
+def _show(predictions: list[Prediction]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("file", "class")
+    table.add_column("probability", justify="right")
+    for prediction in predictions:
+        table.add_row(prediction.file, prediction.class_name, f"{prediction.probability:.4f}")
+    Console(highlight=False).print(table)

@@ -1,0 +1,29 @@
+"""Results as tables on the terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+# Of more classes than this the confusion matrix is left to --json.
+_MOST_CLASSES = 12
+
+
+def print_scores(scores: dict[str, Any], class_names: list[str], *, title: str) -> None:
+    """Accuracy by predictor, and the confusion matrix."""
+    console = Console(highlight=False)
+    table = Table("predictor", title=f"{title}: {scores['n']:,} samples", title_justify="left")
+    table.add_column("accuracy", justify="right")
+    table.add_column("balanced accuracy", justify="right")
+    for name, found in scores["predictors"].items():
+        table.add_row(name, f"{100 * found['accuracy']:.2f} %", f"{100 * found['balanced_accuracy']:.2f} %")
+    console.print(table)
+    if len(class_names) <= _MOST_CLASSES:
+        decided = Table("true \\ decided", title="confusion matrix", title_justify="left")
+        for name in class_names:
+            decided.add_column(name, justify="right")
+        for name, row in zip(class_names, scores["confusion"], strict=True):
+            decided.add_row(name, *(str(count) for count in row))
+        console.print(decided)

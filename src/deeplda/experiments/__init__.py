@@ -1,0 +1,1 @@
+"""Recipes, and what is done with many runs."""

@@ -1,0 +1,32 @@
+"""Settings that belong together, as TOML files beside this one."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from deeplda.errors import InputError, got
+from deeplda.training.config import RunConfig, read_toml
+
+RECIPES = tuple(sorted(file.stem for file in Path(__file__).parent.glob("*.toml")))
+
+
+def read_recipe(name: str) -> dict[str, Any]:
+    """The settings of a recipe: a known name, or the path of a TOML file of your own.
+
+    Raises InputError for neither, or where a setting is wrong.
+    """
+    file = Path(__file__).parent / f"{name}.toml" if name in RECIPES else Path(name)
+    if not file.is_file():
+        nearest = get_close_matches(name, RECIPES, n=1)
+        raise InputError(
+            got(
+                f"recipe {name!r} is not known",
+                need=f"one of {', '.join(RECIPES)}, or a TOML file",
+                do=f"did you mean {nearest[0]!r}?" if nearest else "choose one of these",
+            )
+        )
+    settings = read_toml(file)
+    RunConfig.parse(settings, str(file))
+    return settings

@@ -1,0 +1,215 @@
+"""A trained model: network, normalisation, predictors and class names; how it is saved and loaded.
+
+A model folder holds `weights.safetensors` and `model.json`. Neither can carry code: the network is rebuilt by its
+registered name, and a network of the user's own is built only where the caller names it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from deeplda.errors import InputError, got
+from deeplda.networks import build_network
+from deeplda.predictors import ClassicLDA, Hyperplanes, LinearPredictor, NearestMean, Softmax
+
+PREDICTORS: dict[str, type[LinearPredictor]] = {
+    "hyperplanes": Hyperplanes,
+    "nearest_mean": NearestMean,
+    "classic_lda": ClassicLDA,
+    "softmax": Softmax,
+}
+_BATCH = 500
+
+
+class ModelCard(BaseModel):
+    """Contents of model.json: all that is needed to rebuild a model, its weights apart."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: Literal[1] = 1
+    network: str
+    width: float = Field(gt=0)
+    embedding_dim: int = Field(ge=1)
+    sample_shape: tuple[int, ...] = Field(min_length=1, max_length=3)
+    class_names: tuple[str, ...] = Field(min_length=2)
+    predictors: tuple[Literal["hyperplanes", "nearest_mean", "classic_lda", "softmax"], ...] = Field(min_length=1)
+
+
+class Normalisation(nn.Module):
+    """(x - mean) / deviation, for each channel of images or each feature of rows; the training part's figures."""
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, sample_shape: Sequence[int]) -> None:
+        super().__init__()
+        shape = (sample_shape[0],) + (1,) * (len(sample_shape) - 1)
+        self.register_buffer("mean", torch.zeros(shape))
+        self.register_buffer("deviation", torch.ones(shape))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return (inputs.to(self.mean.dtype) - self.mean) / self.deviation
+
+    def fit(self, inputs: NDArray[np.uint8] | NDArray[np.float32]) -> Normalisation:
+        """Take mean and deviation from inputs (n, *sample_shape); a constant channel or feature is only centred."""
+        axes = (0, *range(2, inputs.ndim))
+        count = inputs.size // inputs.shape[1]
+        mean = sum(part.sum(axes, dtype=np.float64) for part in _parts(inputs)) / count
+        centre = mean.reshape((-1,) + (1,) * (inputs.ndim - 2))
+        squares = sum(np.square(part - centre).sum(axes) for part in _parts(inputs))
+        deviation = np.sqrt(squares / count)
+        self.mean.copy_(torch.as_tensor(mean).view_as(self.mean))
+        self.deviation.copy_(torch.as_tensor(np.where(deviation > 0, deviation, 1.0)).view_as(self.deviation))
+        return self
+
+
+class Model(nn.Module):
+    """A network with what surrounds it. Inputs are as the data has them: uint8 images or float of the same range
+    0..255, N x C x H x W, or rows of numbers N x features; arrays or tensors."""
+
+    def __init__(self, card: ModelCard, network: nn.Module) -> None:
+        super().__init__()
+        self.card = card
+        self.network = network
+        self.normalisation = Normalisation(card.sample_shape)
+        self.predictors = nn.ModuleDict({name: PREDICTORS[name]() for name in card.predictors})
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return self.card.class_names
+
+    @property
+    def predictor(self) -> LinearPredictor:
+        """The predictor that decides: the first of the card."""
+        return self.named_predictor(self.card.predictors[0])
+
+    def named_predictor(self, name: str) -> LinearPredictor:
+        predictor = self.predictors[name]
+        assert isinstance(predictor, LinearPredictor)
+        return predictor
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Embedding (n, embedding_dim) of inputs (n, *sample_shape)."""
+        normalised = self.normalisation(inputs)
+        if normalised.ndim == 4:
+            normalised = normalised.contiguous(memory_format=torch.channels_last)
+        embedding: Tensor = self.network(normalised)
+        return embedding
+
+    def transform(self, inputs: Tensor | NDArray[np.generic]) -> NDArray[np.float32]:
+        """Embedding (n, embedding_dim)."""
+        parts = [embedding.cpu().numpy() for embedding in self.embeddings(inputs)]
+        return np.concatenate(parts) if parts else np.empty((0, self.card.embedding_dim), dtype=np.float32)
+
+    def predict(self, inputs: Tensor | NDArray[np.generic]) -> NDArray[np.str_]:
+        """Class name of each sample, (n,)."""
+        names: NDArray[np.str_] = np.asarray(self.class_names)[self.predict_proba(inputs).argmax(1)]
+        return names
+
+    def predict_proba(self, inputs: Tensor | NDArray[np.generic]) -> NDArray[np.float64]:
+        """Probability of each class, (n, C), in the order of `class_names`."""
+        parts = [self.predictor.predict_proba(embedding).cpu().numpy() for embedding in self.embeddings(inputs)]
+        return np.concatenate(parts) if parts else np.empty((0, len(self.class_names)))
+
+    @torch.no_grad()
+    def embeddings(self, inputs: Tensor | NDArray[np.generic]) -> Iterator[Tensor]:
+        """The embedding in batches, in eval mode, on the model's device."""
+        if tuple(inputs.shape[1:]) != self.card.sample_shape:
+            raise InputError(
+                got(
+                    f"inputs of shape {tuple(inputs.shape)}",
+                    need=f"(n, {', '.join(map(str, self.card.sample_shape))})",
+                    do="bring the samples to the shape of the training data",
+                )
+            )
+        self.eval()
+        for start in range(0, len(inputs), _BATCH):
+            batch = torch.as_tensor(inputs[start : start + _BATCH])
+            yield self(batch.to(self.normalisation.mean.device))
+
+    def place(self, device: torch.device) -> Model:
+        """Move to a device, filters in channels_last memory, which convolutions are faster in."""
+        self.to(device)
+        self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # missing in torch's stubs
+        return self
+
+    def save(self, folder: Path) -> None:
+        """Write weights.safetensors and model.json into `folder`, which exists and is empty."""
+        state = {name: tensor.contiguous() for name, tensor in self.state_dict().items()}
+        save_file(state, folder / "weights.safetensors")
+        (folder / "model.json").write_text(self.card.model_dump_json(indent=2) + "\n")
+
+
+def load(path: str | Path, *, network: str | None = None, device: str = "cpu") -> Model:
+    """The model of a run folder or a model folder.
+
+    Args:
+        network: for a model whose network is code of your own, "module.path:callable" as it was trained with. What a
+            folder says is never imported on its word alone.
+
+    Raises InputError where there is no model, or it is not whole.
+    """
+    folder = Path(path)
+    folder = folder / "model" if (folder / "model").is_dir() else folder
+    card = _read_card(folder / "model.json")
+    if ":" in card.network and network != card.network:
+        raise InputError(
+            got(
+                f"the network of {folder} is the code {card.network!r}",
+                need="your word that it may run",
+                do=f"pass network={card.network!r} (--network on the command line)",
+            )
+        )
+    built = build_network(card.network, card.sample_shape, card.embedding_dim, width=card.width)
+    model = Model(card, built)
+    for name in card.predictors:
+        model.named_predictor(name).reserve(len(card.class_names), card.embedding_dim)
+    _load_weights(model, folder / "weights.safetensors")
+    return model.place(torch.device(device)).eval()
+
+
+def _read_card(file: Path) -> ModelCard:
+    if not file.is_file():
+        raise InputError(
+            got(f"{file.parent} holds no model", need="model.json and weights.safetensors", do="finish the training")
+        )
+    try:
+        return ModelCard.model_validate_json(file.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
+        raise InputError(f"{file} is not a model's: {where}: {first['msg']}") from None
+
+
+def _load_weights(model: Model, file: Path) -> None:
+    try:
+        state = load_file(file)
+    except (OSError, SafetensorError) as error:
+        raise InputError(
+            got(f"{file} cannot be read ({error})", need="the weights as saved", do="train again")
+        ) from None
+    expected = model.state_dict()
+    wrong = list(expected.keys() ^ state.keys())
+    wrong += [name for name in expected.keys() & state.keys() if expected[name].shape != state[name].shape]
+    if wrong:
+        raise InputError(
+            got(f"{file} does not fit model.json in {sorted(wrong)[0]!r}", need="both of one model", do="train again")
+        )
+    model.load_state_dict(state)
+
+
+def _parts(inputs: NDArray[np.uint8] | NDArray[np.float32]) -> Iterator[NDArray[np.float64]]:
+    """Pieces of about 16 MB, so that float64 copies stay small."""
+    step = max(1, 2**21 // max(1, inputs[0].size))
+    for start in range(0, len(inputs), step):
+        yield inputs[start : start + step].astype(np.float64)

@@ -1,0 +1,1 @@
+"""Training: one loop, its settings, its checkpoints and its run folder."""

@@ -1,0 +1,58 @@
+"""Writing that a crash cannot leave half done."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def write_text(file: Path, text: str) -> None:
+    """Write a file whole or not at all: to a temporary name, synced, then renamed."""
+    temporary = file.with_name(f".{file.name}.tmp")
+    with temporary.open("w") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    temporary.replace(file)
+    sync(file.parent)
+
+
+@contextmanager
+def new_folder(folder: Path, keep: Path | None = None) -> Iterator[Path]:
+    """An empty folder to fill, which takes the place of `folder` when the block ends well and vanishes when not.
+
+    With `keep`, what stood at `folder` moves there. At every moment a whole folder stands at `folder` or at `keep`.
+    """
+    temporary, old = (folder.with_name(f".{folder.name}.{state}") for state in ("tmp", "old"))
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        yield temporary
+        for file in temporary.iterdir():
+            sync(file)
+        sync(temporary)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+    if keep is not None and folder.exists():
+        if keep.exists():
+            keep.rename(old)
+        folder.rename(keep)
+    elif folder.exists():
+        folder.rename(old)
+    temporary.rename(folder)
+    sync(folder.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def sync(path: Path) -> None:
+    """Have the disk hold what was written to a file, or the names in a folder."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,100 @@
+"""Checkpoints: tensors as safetensors, counters as JSON, each checked when read. No pickle."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from deeplda.errors import InputError
+from deeplda.training.atomic import new_folder
+
+
+class Counters(BaseModel):
+    """How far a run has come. With the seed they fix all that is random: each step seeds its own random numbers."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    epoch: int = Field(0, ge=0, description="Epochs completed.")
+    step: int = Field(0, ge=0, description="Steps completed of the running epoch: the sampler's position.")
+    loss_sum: float = Field(0.0, description="Sum of the losses of those steps.")
+    seconds: float = Field(0.0, description="Time spent, evaluation included.")
+    best_epoch: int = Field(0, ge=0, description="The epoch with the best validation.")
+    best_accuracy: float = Field(-1.0, description="Its accuracy.")
+
+
+class _Manifest(BaseModel):
+    """Contents of checkpoint.json."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    run: str
+    digest: str
+    counters: Counters
+
+
+@dataclass
+class Snapshot:
+    """The state of a run: tensors by name, and its counters."""
+
+    tensors: dict[str, Tensor]
+    counters: Counters
+
+    @classmethod
+    def of(cls, network: nn.Module, optimizer: torch.optim.Optimizer, counters: Counters) -> Snapshot:
+        """The state as it is now; tensors are copied, so that training may go on."""
+        tensors = {f"network.{name}": value for name, value in network.state_dict().items()}
+        for place, state in optimizer.state_dict()["state"].items():
+            for name, value in state.items():
+                if isinstance(value, Tensor):
+                    tensors[f"optimizer.{place}.{name}"] = value
+        copies = {name: value.detach().cpu().clone() for name, value in tensors.items()}
+        return cls(copies, counters.model_copy())
+
+    def restore(self, network: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
+        """Put the state back."""
+        network.load_state_dict(self._under("network."))
+        if optimizer is not None:
+            state: dict[int, dict[str, Tensor]] = {}
+            for name, value in self._under("optimizer.").items():
+                place, _, key = name.partition(".")
+                state.setdefault(int(place), {})[key] = value
+            groups = optimizer.state_dict()["param_groups"]
+            optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+    def _under(self, prefix: str) -> dict[str, Tensor]:
+        return {name.removeprefix(prefix): value for name, value in self.tensors.items() if name.startswith(prefix)}
+
+
+def write_checkpoint(snapshot: Snapshot, folder: Path, run: str, *, keep: Path | None = None) -> None:
+    """Write a checkpoint that takes the place of `folder`; `keep` is where the one before goes."""
+    with new_folder(folder, keep) as temporary:
+        tensors = temporary / "state.safetensors"
+        save_file({name: value.contiguous() for name, value in snapshot.tensors.items()}, tensors)
+        manifest = _Manifest(run=run, digest=_digest(tensors), counters=snapshot.counters)
+        (temporary / "checkpoint.json").write_text(manifest.model_dump_json(indent=2) + "\n")
+
+
+def read_checkpoint(folder: Path, run: str) -> Snapshot:
+    """Read a checkpoint of the run `run`. Raises InputError for one that is broken or another run's."""
+    try:
+        manifest = _Manifest.model_validate_json((folder / "checkpoint.json").read_bytes())
+        if manifest.run != run:
+            raise InputError(f"{folder} is a checkpoint of another run or of other data")
+        if _digest(folder / "state.safetensors") != manifest.digest:
+            raise InputError(f"{folder} is damaged: its tensors are not those that were written")
+        return Snapshot(load_file(folder / "state.safetensors"), manifest.counters)
+    except (OSError, ValidationError, SafetensorError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"{folder} is not a whole checkpoint ({reason})") from None
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()

@@ -1,0 +1,121 @@
+"""The settings of a run, as run.toml and the command line name them."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from deeplda.errors import InputError
+
+
+class TrainConfig(BaseModel):
+    """Everything but the data's name. Defaults are for small images such as digits; recipes set the rest."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    objective: Literal["rdlda", "dlda", "cce"] = Field(
+        "rdlda", description="rdlda; dlda (rdlda with alpha 1); or cce, cross-entropy."
+    )
+    alpha: float = Field(0.6, ge=0, le=1, description="Share of the off-diagonal of S_W that is kept.")
+    lam: float = Field(1e-3, ge=0, allow_inf_nan=False, description="Ridge added to S_W.")
+    epsilon: float = Field(1.0, ge=0, description="Eigenvalues up to the smallest plus this enter the loss.")
+    statistic: Literal["smallest", "wilks", "pillai", "hotelling"] = Field(
+        "smallest", description="Statistic of the eigenvalues; smallest is the paper's."
+    )
+    scatter: Literal["pooled", "sum", "dorfer"] = Field("pooled", description="Reading of the scatter matrices.")
+    class_weight: Literal["balanced"] | None = Field(None, description="balanced: rare classes count as much.")
+
+    network: str | None = Field(
+        None, description="dorfernet, convnet-small, mlp, or module.path:callable. [default: by the data]"
+    )
+    width: float = Field(1.0, gt=0, allow_inf_nan=False, description="Factor on the channels of hidden layers.")
+    embedding_dim: int | None = Field(None, ge=1, description="Width of the output. [default: number of classes]")
+
+    epochs: int = Field(30, ge=1, description="Passes over the training part.")
+    batch_size: int = Field(200, ge=2, description="Samples in a step.")
+    learning_rate: float = Field(0.1, gt=0, allow_inf_nan=False, description="Highest learning rate.")
+    momentum: float = Field(0.9, gt=0, lt=1, description="Nesterov momentum of SGD.")
+    weight_decay: float = Field(1e-4, ge=0, allow_inf_nan=False, description="On all parameters.")
+    schedule: Literal["halving", "one-cycle"] = Field(
+        "one-cycle", description="Learning rate: halved every so many epochs, or up and down once."
+    )
+    halve_every: int = Field(25, ge=1, description="Epochs between halvings.")
+    sampler: Literal["shuffle", "stratified"] = Field(
+        "stratified", description="stratified: every class in every batch where it can be."
+    )
+    flip: bool = Field(False, description="Mirror images at random.")
+    translate: int = Field(0, ge=0, description="Move images by up to so many pixels.")
+    patience: int | None = Field(None, ge=1, description="Stop after so many epochs without a better validation.")
+    seed: int = Field(0, ge=0, lt=2**31, description="Of the training: weights, order, augmentation, dropout.")
+
+    data_dir: Path | None = Field(None, description="Where known data is. [default: DEEPLDA_DATA or the cache]")
+    image_size: int | None = Field(None, ge=1, description="Bring images to this many pixels a side.")
+    split_seed: int = Field(0, ge=0, description="Moves the split into training, validation and test.")
+    skip_unreadable: bool = Field(False, description="Leave broken image files out instead of stopping.")
+    device: str = Field("auto", description="cpu, cuda, cuda:1, ... [auto: cuda where there is one]")
+    checkpoint_seconds: float = Field(60.0, gt=0, description="A checkpoint at least this often, within epochs too.")
+
+    @model_validator(mode="after")
+    def _objective_and_alpha_agree(self) -> Self:
+        if self.objective == "dlda":
+            if "alpha" in self.model_fields_set and self.alpha != 1:
+                raise ValueError("objective dlda is alpha 1: leave alpha out, or use objective rdlda")
+            object.__setattr__(self, "alpha", 1.0)
+        if self.scatter == "dorfer" and (self.statistic in ("wilks", "pillai") or self.class_weight):
+            raise ValueError("scatter dorfer goes with statistic smallest or hotelling, and without class_weight")
+        return self
+
+
+class RunConfig(TrainConfig):
+    """The settings with the data they are for: the contents of run.toml."""
+
+    data: str = Field("digits", description="A known name, a folder of images, or an .npz file.")
+
+    @classmethod
+    def read(cls, file: Path) -> Self:
+        """From a TOML file. Raises InputError where it is not one of ours."""
+        return cls.parse(read_toml(file), str(file))
+
+    @classmethod
+    def parse(cls, settings: dict[str, Any], origin: str) -> Self:
+        """From a mapping; `origin` is named in the InputError for a wrong one."""
+        try:
+            return cls.model_validate(settings)
+        except ValidationError as error:
+            raise InputError(f"{origin}: {first_mistake(error)}") from None
+
+    def to_toml(self) -> str:
+        """As TOML, with the settings in the order of their definition; those that are None are left out."""
+        settings = self.model_dump(mode="json", exclude_none=True)
+        lines = [f"data = {_toml(settings.pop('data'))}"]
+        lines += [f"{name} = {_toml(value)}" for name, value in settings.items()]
+        return "\n".join(lines) + "\n"
+
+
+def read_toml(file: Path) -> dict[str, Any]:
+    """A TOML file as a mapping. Raises InputError where it cannot be read."""
+    try:
+        return tomllib.loads(file.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"{file} cannot be read as TOML: {error}") from None
+
+
+def first_mistake(error: ValidationError) -> str:
+    """A pydantic error as one sentence: which setting, what came, what is wanted."""
+    first = error.errors()[0]
+    message = first["msg"].removeprefix("Value error, ")
+    if not first["loc"]:
+        return message
+    name = str(first["loc"][0])
+    if first["type"] == "extra_forbidden":
+        return f"{name} is not a setting"
+    return f"{name} is {first['input']!r}: {message[0].lower()}{message[1:]}"
+
+
+def _toml(value: str | bool | float | int) -> str:
+    # JSON strings, numbers and booleans are TOML as well, once DEL is escaped and nothing beyond ASCII is.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,66 @@
+"""Fitting the predictors on a training part, and scoring a model on another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from deeplda.data import Part
+from deeplda.model import Model
+from deeplda.predictors import FeatureStatistics, LinearPredictor, Softmax
+from deeplda.training.config import TrainConfig
+
+
+def fit_predictors(model: Model, part: Part, config: TrainConfig) -> None:
+    """Fit all predictors of the model but softmax on `part`: eval mode, no augmentation, one pass."""
+    labels = torch.from_numpy(part.labels)
+    statistics = FeatureStatistics(labels, scatter=config.scatter, class_weight=config.class_weight)
+    start = 0
+    for embedding in model.embeddings(part.inputs):
+        statistics.update(embedding, labels[start : start + len(embedding)])
+        start += len(embedding)
+    for predictor in model.predictors.values():
+        if isinstance(predictor, LinearPredictor) and not isinstance(predictor, Softmax):
+            predictor.fit_statistics(statistics)
+
+
+def evaluate(model: Model, part: Part) -> dict[str, Any]:
+    """Accuracy and balanced accuracy by every predictor, and the confusion matrix of the deciding one.
+
+    {"n", "accuracy", "predictors": {name: {"accuracy", "balanced_accuracy"}}, "confusion"}; confusion[i][j] counts
+    samples of class i that were taken for class j.
+    """
+    decisions: dict[str, list[NDArray[np.int64]]] = {name: [] for name in model.card.predictors}
+    for embedding in model.embeddings(part.inputs):
+        for name, found in decisions.items():
+            found.append(model.named_predictor(name).predict(embedding).cpu().numpy())
+    classes = len(model.class_names)
+    tables = {name: confusion(part.labels, np.concatenate(found), classes) for name, found in decisions.items()}
+    deciding = tables[model.card.predictors[0]]
+    return {
+        "n": len(part),
+        "accuracy": _accuracy(deciding),
+        "predictors": {
+            name: {"accuracy": _accuracy(table), "balanced_accuracy": _balanced_accuracy(table)}
+            for name, table in tables.items()
+        },
+        "confusion": deciding.tolist(),
+    }
+
+
+def confusion(labels: NDArray[np.int64], predicted: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
+    """How often each class (row) was taken for each (column), (C, C)."""
+    return np.bincount(labels * classes + predicted, minlength=classes * classes).reshape(classes, classes)
+
+
+def _accuracy(table: NDArray[np.int64]) -> float:
+    return float(table.trace() / table.sum())
+
+
+def _balanced_accuracy(table: NDArray[np.int64]) -> float:
+    """The mean over the classes present of the share that was found."""
+    present = table.sum(1) > 0
+    return float((table.diagonal()[present] / table.sum(1)[present]).mean())

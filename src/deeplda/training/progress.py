@@ -1,0 +1,97 @@
+"""What a person sees while training: a bar on a terminal, plain lines elsewhere, or nothing."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any, Literal
+
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+from torch import nn
+
+from deeplda.data import Data
+from deeplda.objective import RDLDALoss
+from deeplda.training.checkpoint import Counters
+from deeplda.training.config import RunConfig
+
+
+class Progress:
+    """Reports to stderr. `style` is "auto" (a bar on a terminal, else lines) or "quiet"."""
+
+    def __init__(self, style: Literal["auto", "quiet"] = "auto") -> None:
+        self.console = Console(file=sys.stderr, highlight=False, soft_wrap=True, quiet=style == "quiet")
+        self._bar: Bar | None = None
+        self._samples = 0
+        self._since = time.monotonic()
+        self._shown = 0.0
+        self._epochs = 0
+        self._steps_done = 0
+
+    def start(self, config: RunConfig, data: Data, counters: Counters) -> None:
+        """Training is about to begin, or to go on."""
+        what = "x".join(map(str, data.sample_shape))
+        self.console.print(
+            f"{data.name}: {len(data.train):,} training, {len(data.val):,} validation and {len(data.test):,} test "
+            f"samples of {what}, {len(data.class_names)} classes"
+        )
+        if counters.epoch or counters.step:
+            self.console.print(f"going on after epoch {counters.epoch}, step {counters.step}")
+        self._epochs, self._since = config.epochs, time.monotonic()
+        if self.console.is_terminal and not self.console.quiet:
+            self._bar = Bar(
+                TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[figures]}"),
+                TextColumn("left"), TimeRemainingColumn(), console=self.console, transient=True,
+            )  # fmt: skip
+            self._task = self._bar.add_task("", total=None, figures="")
+            self._bar.start()
+
+    def step(self, counters: Counters, steps: int, samples: int, loss: float, criterion: nn.Module) -> None:
+        """A step is done."""
+        self._samples += samples
+        self._steps_done += 1
+        now = time.monotonic()
+        if self._bar is None or now - self._shown < 0.5:
+            return
+        self._shown = now
+        rate = self._samples / (now - self._since)
+        figures = f"{rate:,.0f}/s  loss {loss:.3f}{_eigenvalue_range(criterion)}"
+        self._bar.update(
+            self._task,
+            description=f"epoch {counters.epoch + 1}/{self._epochs}",
+            total=self._epochs * steps,
+            completed=counters.epoch * steps + counters.step,
+            figures=figures,
+        )
+
+    def epoch(self, row: dict[str, Any], counters: Counters) -> None:
+        """An epoch is done and validated."""
+        now = time.monotonic()
+        rate, self._samples, self._since = self._samples / max(now - self._since, 1e-9), 0, now
+        eigenvalues = row.get("eigenvalues")
+        spectrum = f"  eigenvalues {eigenvalues[0]:.2f} to {eigenvalues[-1]:.2f}" if eigenvalues else ""
+        mark = "  best so far" if counters.best_epoch == counters.epoch else ""
+        left = row["seconds"] / counters.epoch * (self._epochs - counters.epoch)
+        self.console.print(
+            f"epoch {counters.epoch:3}/{self._epochs}  loss {row['loss']:8.3f}{spectrum}  "
+            f"validation {100 * row['validation']['accuracy']:.2f} %  {rate:,.0f} samples/s  left {left:,.0f} s{mark}"
+        )
+
+    def finishing(self) -> None:
+        """Training is done; the model is being made."""
+        self.close()
+        self.console.print("fitting the predictors on the whole training part, and scoring the test part")
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+
+def _eigenvalue_range(criterion: nn.Module) -> str:
+    if not isinstance(criterion, RDLDALoss):
+        return ""
+    eigenvalues = criterion.diagnostics.eigenvalues
+    return f"  eigenvalues {float(eigenvalues[0]):.2f} to {float(eigenvalues[-1]):.2f}"

@@ -1,0 +1,139 @@
+"""The folder of a run: settings, environment, metrics, checkpoints, model. One process at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from deeplda.errors import InputError
+from deeplda.model import Model
+from deeplda.training.atomic import new_folder, write_text
+from deeplda.training.checkpoint import Snapshot, read_checkpoint, write_checkpoint
+from deeplda.training.config import RunConfig
+
+_LIBRARIES = ("deeplda", "torch", "numpy", "scikit-learn", "safetensors")
+
+
+class RunFolder:
+    """Reads and writes one run's folder. Made by `open_run`, which holds its lock."""
+
+    def __init__(self, path: Path, config: RunConfig, data_fingerprint: str) -> None:
+        self.path = path
+        # What makes a checkpoint this run's: the same settings on the same data.
+        self.identity = hashlib.blake2b(f"{config.to_toml()}{data_fingerprint}".encode(), digest_size=16).hexdigest()
+        self.notes: list[str] = []
+
+    def save(self, name: Literal["last", "best"], snapshot: Snapshot) -> None:
+        """Write a checkpoint; the `last` before it becomes `previous`."""
+        checkpoints = self.path / "checkpoints"
+        keep = checkpoints / "previous" if name == "last" else None
+        write_checkpoint(snapshot, checkpoints / name, self.identity, keep=keep)
+
+    def latest(self) -> Snapshot | None:
+        """The newest whole checkpoint of this run, or None. What was wrong with newer ones is added to `notes`."""
+        return self._first_whole("last", "previous")
+
+    def best(self) -> Snapshot:
+        """The checkpoint with the best validation."""
+        found = self._first_whole("best")
+        if found is None:
+            raise InputError(f"{self.path / 'checkpoints' / 'best'} is gone: train again")
+        return found
+
+    def _first_whole(self, *names: str) -> Snapshot | None:
+        for name in names:
+            folder = self.path / "checkpoints" / name
+            if folder.is_dir():
+                try:
+                    return read_checkpoint(folder, self.identity)
+                except InputError as error:
+                    self.notes.append(str(error))
+        return None
+
+    def log(self, row: dict[str, Any]) -> None:
+        """Append a row to metrics.jsonl."""
+        with (self.path / "metrics.jsonl").open("a") as stream:
+            stream.write(json.dumps(row) + "\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+
+    def keep_rows(self, epochs: int) -> None:
+        """Drop rows of metrics.jsonl from after `epochs` epochs, and a last one that was cut, before going on."""
+        rows = [row for row in read_metrics(self.path) if row["kind"] == "epoch" and row["epoch"] <= epochs]
+        write_text(self.path / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+
+    def save_model(self, model: Model) -> None:
+        """Write the model folder."""
+        with new_folder(self.path / "model") as temporary:
+            model.save(temporary)
+
+
+@contextmanager
+def open_run(path: Path, config: RunConfig, data_fingerprint: str) -> Iterator[RunFolder]:
+    """The run folder, created where it is not there, locked while the block runs.
+
+    Raises InputError where another process has it, or it cannot be written.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock = os.open(path / ".lock", os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written ({error.strerror}): choose another --run folder") from None
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(f"{path} is in use by another process: wait for it, or choose another --run") from None
+        if not (path / "run.toml").exists():
+            write_text(path / "environment.json", json.dumps(_environment(data_fingerprint), indent=2) + "\n")
+            write_text(path / "run.toml", config.to_toml())
+        yield RunFolder(path, config, data_fingerprint)
+    finally:
+        os.close(lock)
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The rows of a run's metrics.jsonl that are whole."""
+    file = path / "metrics.jsonl"
+    rows = []
+    for line in file.read_text().splitlines() if file.exists() else ():
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError:
+            break
+        if not isinstance(row, dict) or "kind" not in row:
+            break
+        rows.append(row)
+    return rows
+
+
+def summary_row(path: Path) -> dict[str, Any] | None:
+    """The last row of a finished run, or None where it is not finished."""
+    rows = read_metrics(path)
+    return rows[-1] if rows and rows[-1]["kind"] == "summary" and (path / "model" / "model.json").exists() else None
+
+
+def _environment(data_fingerprint: str) -> dict[str, Any]:
+    return {
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}",
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "versions": {name: version(name) for name in _LIBRARIES},
+        "data_fingerprint": data_fingerprint,
+    }

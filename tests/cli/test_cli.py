@@ -1,0 +1,199 @@
+"""The command line as its users meet it: in a process of its own."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from deeplda.data import load_data
+
+QUICK = ("--epochs", "2", "--width", "0.25")
+
+
+def deeplda(*arguments, cwd, check=None):
+    command = [sys.executable, "-m", "deeplda", *map(str, arguments)]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
+    if check is not None:
+        assert done.returncode == check, done.stderr
+    return done
+
+
+def only_sentence(done):
+    """What a mistake is answered with: exit code 2, one line, no traceback."""
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("deeplda: ")
+    return line
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A folder with a finished run on digits, and some images."""
+    home = tmp_path_factory.mktemp("home")
+    done = deeplda("train", *QUICK, "--json", "--run", "runs/digits", cwd=home, check=0)
+    (home / "train.json").write_text(done.stdout)
+    part = load_data("digits").test
+    (home / "images" / "deep").mkdir(parents=True)
+    for place in range(6):
+        folder = home / "images" / ("deep" if place % 2 else "")
+        Image.fromarray(part.inputs[place, 0]).save(folder / f"{place}-{part.labels[place]}.png")
+    return home
+
+
+def test_help_needs_no_torch(tmp_path):
+    code = "import sys; from deeplda.cli import app; app(['--help']); sys.exit('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    for command in ("train", "evaluate", "predict", "data", "network"):
+        assert command in done.stdout
+    assert "deeplda train photos/" in done.stdout
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate", "predict", "network"])
+def test_help_of_each_command_shows_an_example(tmp_path, command):
+    assert f"deeplda {command} " in deeplda(command, "--help", cwd=tmp_path, check=0).stdout
+
+
+def test_train_prints_one_json_object(home):
+    summary = json.loads((home / "train.json").read_text())
+    assert summary["run"] == "runs/digits"
+    assert summary["epochs"] == 2
+    assert set(summary["test"]["predictors"]) == {"hyperplanes", "nearest_mean", "classic_lda"}
+    assert summary["test"]["accuracy"] > 0.8
+
+
+def test_the_run_folder_is_as_promised(home):
+    run = home / "runs" / "digits"
+    for name in ("run.toml", "environment.json", "metrics.jsonl", "model/weights.safetensors", "model/model.json"):
+        assert (run / name).is_file(), name
+    for name in ("last", "previous", "best"):
+        assert (run / "checkpoints" / name / "state.safetensors").is_file(), name
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [row["kind"] for row in rows] == ["epoch", "epoch", "summary"]
+    assert len(rows[0]["eigenvalues"]) == 9
+
+
+def test_evaluate_agrees_with_training(home):
+    found = json.loads(deeplda("evaluate", "runs/digits", "--json", cwd=home, check=0).stdout)
+    summary = json.loads((home / "train.json").read_text())
+    assert set(found) == {"split", "n", "accuracy", "predictors", "confusion", "class_names"}
+    assert found["split"] == "test"
+    assert found["n"] == 270
+    assert found["predictors"] == summary["test"]["predictors"]
+    assert found["accuracy"] == np.trace(found["confusion"]) / 270
+    validation = json.loads(deeplda("evaluate", "runs/digits", "--split", "val", "--json", cwd=home, check=0).stdout)
+    assert validation["predictors"] == summary["validation"]["predictors"]
+
+
+def test_evaluate_shows_a_table(home):
+    text = deeplda("evaluate", "runs/digits", cwd=home, check=0).stdout
+    assert "balanced accuracy" in text
+    assert "confusion matrix" in text
+
+
+def test_predict_files_and_folders(home):
+    arguments = ("predict", "runs/digits", "images", "images/0-{}.png".format(load_data("digits").test.labels[0]))
+    found = json.loads(deeplda(*arguments, "--json", cwd=home, check=0).stdout)
+    assert len(found["predictions"]) == 7
+    assert all(row["class"] in found["class_names"] for row in found["predictions"])
+    assert all(0 < row["probability"] <= 1 for row in found["predictions"])
+    lines = deeplda(*arguments, "--csv", cwd=home, check=0).stdout.splitlines()
+    assert lines[0] == "file,class,probability"
+    assert [line.split(",")[1] for line in lines[1:]] == [row["class"] for row in found["predictions"]]
+    assert "probability" in deeplda(*arguments, cwd=home, check=0).stdout
+
+
+def test_predict_leaves_out_broken_files_only_when_told(home, tmp_path):
+    (tmp_path / "broken.png").write_bytes(b"not an image")
+    assert "broken.png" in only_sentence(deeplda("predict", "runs/digits", tmp_path / "broken.png", cwd=home))
+    done = deeplda("predict", "runs/digits", "images", tmp_path, "--skip-unreadable", "--json", cwd=home, check=0)
+    assert len(json.loads(done.stdout)["predictions"]) == 6
+    assert "left out" in done.stderr
+
+
+def test_a_finished_run_says_so(home):
+    done = deeplda("train", "--resume", "--run", "runs/digits", cwd=home, check=0)
+    assert "is finished already" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("train", "--run", "runs/digits"), "holds a run already: pass --resume"),
+        (("train", "--resume", "--run", "runs/digits", "--alpha", "0.1"), "was started with alpha 0.6, not 0.1"),
+        (("train", "--alpah", "1"), "Did you mean --alpha?"),
+        (("train", "--alpha", "1.5"), "alpha is '1.5'"),
+        (("train", "--statistic", "wilk"), "statistic is 'wilk'"),
+        (("train", "--objective", "dlda", "--alpha", "0.5"), "objective dlda is alpha 1"),
+        (("train", "nowhere/"), "nowhere/ does not exist"),
+        (("train", "cifar"), "did you mean cifar10?"),
+        (("train", "--recipe", "quik"), "did you mean 'quick'?"),
+        (("train", "--device", "cuda:7"), "device 'cuda:7'"),
+        (("train", "--network", "dorfernet"), "24"),
+        (("trian",), 'Did you mean "train"?'),
+        (("evaluate", "nothing"), "nothing is no run"),
+        (("predict", "nothing", "images"), "nothing holds no model"),
+        (("predict", "runs/digits"), "no files were given"),
+        (("predict", "runs/digits", "nowhere.png"), "nowhere.png does not exist"),
+        (("network", "--input", "3by3"), "is no shape"),
+        (("data", "fetch", "digits"), "scikit-learn"),
+    ],
+)
+def test_mistakes_are_answered_with_one_sentence(home, arguments, message):
+    before = sorted((home / "runs").iterdir())
+    assert message in only_sentence(deeplda(*arguments, cwd=home))
+    assert sorted((home / "runs").iterdir()) == before
+
+
+def test_cross_entropy_reports_softmax(tmp_path):
+    done = deeplda("train", "--objective", "cce", *QUICK, "--embedding-dim", "5", "--json", cwd=tmp_path, check=0)
+    summary = json.loads(done.stdout)
+    assert set(summary["test"]["predictors"]) == {"softmax"}
+    assert summary["run"] == "runs/digits-cce"
+    again = json.loads(deeplda("evaluate", "runs/digits-cce", "--json", cwd=tmp_path, check=0).stdout)
+    assert again["accuracy"] == summary["test"]["accuracy"]
+
+
+def test_rows_of_numbers_and_balanced_weights(tmp_path):
+    rng = np.random.default_rng(0)
+    y = rng.choice(["yes", "no"], 300, p=[0.8, 0.2])
+    x = rng.normal(size=(300, 5)) + 2 * (y == "yes")[:, None]
+    np.savez(tmp_path / "rows.npz", x_train=x, y_train=y)
+    arguments = ("train", "rows.npz", "--class-weight", "balanced", "--epochs", "3", "--quiet", "--json")
+    done = deeplda(*arguments, cwd=tmp_path, check=0)
+    assert done.stderr == ""
+    assert json.loads(done.stdout)["class_names"] == ["no", "yes"]
+    assert "takes rows of numbers" in only_sentence(deeplda("predict", "runs/rows-rdlda", "rows.npz", cwd=tmp_path))
+
+
+def test_a_second_run_gets_a_folder_of_its_own(tmp_path):
+    for expected in ("runs/digits-rdlda", "runs/digits-rdlda-2"):
+        done = deeplda("train", "--epochs", "1", "--width", "0.1", "--json", "--quiet", cwd=tmp_path, check=0)
+        assert json.loads(done.stdout)["run"] == expected
+
+
+def test_a_network_of_ones_own(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\n"
+        "def make(shape, embedding_dim):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, embedding_dim))\n"
+    )
+    deeplda("train", "--network", "mine:make", "--epochs", "1", "--run", "r", cwd=tmp_path, check=0)
+    assert "your word that it may run" in only_sentence(deeplda("evaluate", "r", cwd=tmp_path))
+    deeplda("evaluate", "r", "--network", "mine:make", cwd=tmp_path, check=0)
+
+
+def test_network_and_data_commands(tmp_path):
+    found = json.loads(deeplda("network", "dorfernet", "--json", cwd=tmp_path, check=0).stdout)
+    assert found["parameters"] == sum(layer["parameters"] for layer in found["layers"]) == 5_749_204
+    assert "1024" in deeplda("network", cwd=tmp_path, check=0).stdout
+    assert "digits" in deeplda("data", "list", "--data-dir", tmp_path, cwd=tmp_path, check=0).stdout
+    listed = json.loads(deeplda("data", "list", "--json", "--data-dir", tmp_path, cwd=tmp_path, check=0).stdout)
+    assert listed == {
+        "data": {"digits": True, "cifar10": False, "stl10": False, "mnist": False, "fashion-mnist": False}
+    }
+    assert deeplda("data", "check", "digits", cwd=tmp_path, check=0).stdout.startswith("whole")

@@ -1,0 +1,126 @@
+"""A saved model is the model; a folder that lies is refused in one sentence."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+from deeplda import load
+from deeplda.errors import InputError
+from deeplda.model import Model, ModelCard, Normalisation
+from deeplda.networks import build_network
+
+
+def small_model(network="convnet-small"):
+    torch.manual_seed(0)
+    card = ModelCard(
+        network=network,
+        width=0.25,
+        embedding_dim=4,
+        sample_shape=(1, 8, 8),
+        class_names=tuple("abcdefghij"),
+        predictors=("hyperplanes", "nearest_mean", "classic_lda"),
+    )
+    model = Model(card, build_network("convnet-small", card.sample_shape, 4, width=0.25))
+    images, labels = digits()
+    model.normalisation.fit(images)
+    features = torch.as_tensor(model.transform(images))
+    for name in card.predictors:
+        model.named_predictor(name).fit(features, torch.as_tensor(labels))
+    return model
+
+
+def digits():
+    images, labels = load_digits(return_X_y=True)
+    return np.round(images * 255 / 16).astype(np.uint8).reshape(-1, 1, 8, 8)[:300], labels[:300]
+
+
+@pytest.fixture
+def saved(tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    small_model().save(folder)
+    return folder
+
+
+def test_saved_and_loaded(saved):
+    model, images = small_model(), digits()[0]
+    for found in (load(saved), load(saved.parent)):
+        np.testing.assert_allclose(found.transform(images), model.transform(images), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(found.predict_proba(images).sum(1), 1)
+        assert found.predict(images).tolist() == model.predict(images).tolist()
+        assert found.class_names == tuple("abcdefghij")
+
+
+def test_predictions_agree_with_each_other(saved):
+    model, images = load(saved), digits()[0]
+    probabilities = model.predict_proba(images)
+    assert model.predict(images).tolist() == [model.class_names[i] for i in probabilities.argmax(1)]
+    np.testing.assert_allclose(model.predict_proba(images.astype(np.float32)), probabilities)
+    np.testing.assert_allclose(model.predict_proba(torch.as_tensor(images)), probabilities)
+    assert model.predict_proba(images[:0]).shape == (0, 10)
+    assert model.transform(images[:0]).shape == (0, 4)
+
+
+def test_wrong_shape_of_inputs(saved):
+    with pytest.raises(InputError, match=r"inputs of shape \(2, 3, 8, 8\), need \(n, 1, 8, 8\)"):
+        load(saved).predict(np.zeros((2, 3, 8, 8), dtype=np.uint8))
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 7), (4,)])
+def test_normalisation_is_numpys(shape):
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(50, 9, size=(40, *shape)).astype(np.float32)
+    inputs[:, 1] = 7
+    normalised = Normalisation(shape).fit(inputs)(torch.as_tensor(inputs)).numpy()
+    axes = (0, *range(2, inputs.ndim))
+    np.testing.assert_allclose(normalised.mean(axes), 0, atol=1e-5)
+    np.testing.assert_allclose(normalised.std(axes), [1, 0, 1, 1][: shape[0]], atol=1e-5)
+
+
+def change_card(folder, **changes):
+    card = json.loads((folder / "model.json").read_text())
+    (folder / "model.json").write_text(json.dumps(card | changes))
+
+
+def test_nothing_there(tmp_path):
+    with pytest.raises(InputError, match="holds no model"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"class_names": ["a"]}, "class_names"),
+        ({"class_names": list("abc")}, "does not fit model.json"),
+        ({"embedding_dim": 5}, "does not fit model.json"),
+        ({"embedding_dim": 0}, "embedding_dim"),
+        ({"predictors": ["oracle"]}, "predictors"),
+        ({"predictors": ["nearest_mean"]}, "does not fit model.json"),
+        ({"network": "resnet"}, "network 'resnet' is not known"),
+        ({"surprise": 1}, "surprise"),
+        ({"format": 9}, "format"),
+    ],
+)
+def test_a_card_that_lies(saved, changes, message):
+    change_card(saved, **changes)
+    with pytest.raises(InputError, match=message) as caught:
+        load(saved)
+    assert "\n" not in str(caught.value)
+
+
+def test_truncated_weights(saved):
+    weights = saved / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(InputError, match=r"weights\.safetensors cannot be read"):
+        load(saved)
+
+
+def test_code_named_by_a_folder_is_not_run_on_its_word(saved, tmp_path, monkeypatch):
+    (tmp_path / "trap.py").write_text("raise SystemExit('the code ran')")
+    monkeypatch.chdir(tmp_path)
+    change_card(saved, network="trap:make")
+    with pytest.raises(InputError, match="need your word that it may run"):
+        load(saved)

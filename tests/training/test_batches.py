@@ -1,0 +1,66 @@
+"""Augmentation against NumPy, one image at a time."""
+
+import numpy as np
+import torch
+
+from deeplda.data import Part
+from deeplda.training.batches import BatchSource
+
+CPU = torch.device("cpu")
+
+
+def images(n=6, channels=3, height=5, width=7):
+    rng = np.random.default_rng(0)
+    return Part(rng.integers(0, 256, (n, channels, height, width), dtype=np.uint8), np.arange(n))
+
+
+def test_without_augmentation_the_images_are_as_stored_and_channels_last():
+    part = images()
+    places = np.array([4, 1, 1])
+    inputs, labels = BatchSource(part, CPU).batch(places)
+    assert np.array_equal(inputs.numpy(), part.inputs[places])
+    assert labels.tolist() == [4, 1, 1]
+    assert inputs.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_every_image_is_flipped_or_not():
+    part = images()
+    source = BatchSource(part, CPU, flip=True)
+    torch.manual_seed(0)
+    flipped = 0
+    for _ in range(20):
+        inputs, _ = source.batch(np.arange(6))
+        for image, original in zip(inputs.numpy(), part.inputs, strict=True):
+            mirrored = np.array_equal(image, original[:, :, ::-1])
+            assert mirrored or np.array_equal(image, original)
+            flipped += mirrored
+    assert 40 < flipped < 80
+
+
+def test_every_image_is_moved_by_a_step_and_mirrored_at_the_edge():
+    part = images()
+    source = BatchSource(part, CPU, translate=2)
+    padded = np.pad(part.inputs, ((0, 0), (0, 0), (2, 2), (2, 2)), mode="reflect")
+    shifts = {(dy, dx): padded[:, :, dy : dy + 5, dx : dx + 7] for dy in range(5) for dx in range(5)}
+    torch.manual_seed(0)
+    seen = set()
+    for _ in range(40):
+        inputs, _ = source.batch(np.arange(6))
+        assert inputs.is_contiguous(memory_format=torch.channels_last)
+        for place, image in enumerate(inputs.numpy()):
+            found = [shift for shift, moved in shifts.items() if np.array_equal(image, moved[place])]
+            assert len(found) == 1
+            seen.add(found[0])
+    assert len(seen) == 25
+
+
+def test_rows_are_left_alone():
+    part = Part(np.arange(12, dtype=np.float32).reshape(4, 3), np.arange(4))
+    inputs, labels = BatchSource(part, CPU, flip=True, translate=3).batch(np.array([2, 0]))
+    assert inputs.tolist() == [[6, 7, 8], [0, 1, 2]]
+    assert labels.tolist() == [2, 0]
+
+
+def test_a_translation_larger_than_the_image_is_survived():
+    source = BatchSource(images(height=2, width=2), CPU, translate=9)
+    assert source.batch(np.arange(6))[0].shape == (6, 3, 2, 2)

@@ -1,0 +1,60 @@
+"""Settings: written and read again, mistakes named."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deeplda.errors import InputError
+from deeplda.training.config import RunConfig
+from deeplda.training.schedule import learning_rate
+
+
+def test_toml_is_read_back_as_written(tmp_path):
+    config = RunConfig(data='a "strange" näme\\', alpha=0.25, flip=True, patience=3, data_dir=tmp_path, lam=1e-9)
+    (tmp_path / "run.toml").write_text(config.to_toml())
+    assert RunConfig.read(tmp_path / "run.toml") == config
+
+
+@given(st.text(max_size=30))
+def test_any_name_of_data_survives(name):
+    import tomllib
+
+    assert tomllib.loads(RunConfig(data=name).to_toml())["data"] == name
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("alpha = 2", "alpha is 2: input should be less than or equal to 1"),
+        ("alhpa = 1", "alhpa is not a setting"),
+        ('epochs = "many"', "epochs is 'many'"),
+        ("alpha = [", "cannot be read as TOML"),
+        ('objective = "dlda"\nalpha = 0.5', "objective dlda is alpha 1"),
+        ('scatter = "dorfer"\nstatistic = "wilks"', "scatter dorfer goes with"),
+    ],
+)
+def test_mistakes_are_named_on_one_line(tmp_path, text, message):
+    (tmp_path / "run.toml").write_text(text)
+    with pytest.raises(InputError, match=message) as caught:
+        RunConfig.read(tmp_path / "run.toml")
+    assert "\n" not in str(caught.value)
+
+
+def test_dlda_is_alpha_one():
+    assert RunConfig(objective="dlda").alpha == 1.0
+
+
+def test_the_papers_schedule_halves():
+    config = RunConfig(schedule="halving", learning_rate=0.1, halve_every=25, epochs=400)
+    rates = [learning_rate(config, epoch * 10, 10) for epoch in (0, 24, 25, 50, 399)]
+    assert rates == pytest.approx([0.1, 0.1, 0.05, 0.025, 0.1 / 2**15])
+
+
+def test_one_cycle_rises_and_falls():
+    config = RunConfig(schedule="one-cycle", learning_rate=1.0, epochs=10)
+    rates = [learning_rate(config, step, 10) for step in range(100)]
+    assert max(rates) == rates[25]
+    assert rates[0] == pytest.approx(0.1)
+    assert rates[:26] == sorted(rates[:26])
+    assert rates[26:] == sorted(rates[26:], reverse=True)
+    assert 0 < rates[-1] < 0.02

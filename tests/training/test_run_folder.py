@@ -1,0 +1,175 @@
+"""What is on disk is whole, or the one before it is used."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from deeplda.errors import InputError
+from deeplda.training import atomic
+from deeplda.training.checkpoint import Counters, Snapshot, read_checkpoint, write_checkpoint
+from deeplda.training.config import RunConfig
+from deeplda.training.run_folder import open_run, read_metrics
+
+
+def trained(steps=3):
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 2))
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9, nesterov=True)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        network(torch.randn(8, 1, 4, 4)).square().sum().backward()
+        optimizer.step()
+    return network, optimizer
+
+
+def snapshot(epoch=1):
+    return Snapshot.of(*trained(), Counters(epoch=epoch))
+
+
+def test_a_checkpoint_holds_everything(tmp_path):
+    network, optimizer = trained()
+    write_checkpoint(Snapshot.of(network, optimizer, Counters(epoch=4, step=2)), tmp_path / "last", "run")
+    found = read_checkpoint(tmp_path / "last", "run")
+    assert found.counters == Counters(epoch=4, step=2)
+    twin, twin_optimizer = trained(steps=0)
+    found.restore(twin, twin_optimizer)
+    for model, opt in ((network, optimizer), (twin, twin_optimizer)):
+        torch.manual_seed(1)
+        opt.zero_grad()
+        model(torch.randn(8, 1, 4, 4)).square().sum().backward()
+        opt.step()
+    for name, value in network.state_dict().items():
+        assert torch.equal(value, twin.state_dict()[name]), name
+
+
+def test_a_snapshot_does_not_follow_the_training():
+    network, optimizer = trained()
+    taken = Snapshot.of(network, optimizer, Counters())
+    before = taken.tensors["network.0.weight"].clone()
+    with torch.no_grad():
+        network[0].weight.zero_()
+    assert torch.equal(taken.tensors["network.0.weight"], before)
+
+
+@pytest.mark.parametrize(
+    ("file", "damage", "message"),
+    [
+        ("state.safetensors", lambda b: b[: len(b) // 2], "damaged"),
+        ("state.safetensors", lambda b: b[:-1] + bytes([b[-1] ^ 1]), "damaged"),
+        ("state.safetensors", None, "not a whole checkpoint"),
+        ("checkpoint.json", lambda b: b[:40], "not a whole checkpoint"),
+        ("checkpoint.json", lambda b: b.replace(b'"epoch": 1', b'"epoch": -1'), "not a whole checkpoint"),
+        ("checkpoint.json", lambda b: b.replace(b'"run": "', b'"run": "x'), "of another run"),
+        ("checkpoint.json", None, "not a whole checkpoint"),
+    ],
+)
+def test_broken_checkpoints_are_refused_and_the_one_before_is_used(tmp_path, file, damage, message):
+    with open_run(tmp_path / "run", RunConfig(), "data") as run:
+        run.save("last", snapshot(epoch=1))
+        run.save("last", snapshot(epoch=1))
+        path = run.path / "checkpoints" / "last" / file
+        if damage is None:
+            path.unlink()
+        else:
+            path.write_bytes(damage(path.read_bytes()))
+        assert run.latest().counters.epoch == 1
+        assert message in run.notes[0]
+        assert "\n" not in run.notes[0]
+
+
+def test_last_and_previous(tmp_path):
+    with open_run(tmp_path / "run", RunConfig(), "data") as run:
+        for epoch in (1, 2, 3):
+            run.save("last", snapshot(epoch))
+        checkpoints = run.path / "checkpoints"
+        assert sorted(p.name for p in checkpoints.iterdir()) == ["last", "previous"]
+        assert read_checkpoint(checkpoints / "previous", run.identity).counters.epoch == 2
+
+
+@pytest.mark.parametrize("moment", range(8))
+def test_a_crash_between_any_two_steps_of_the_exchange_leaves_a_whole_checkpoint(tmp_path, monkeypatch, moment):
+    with open_run(tmp_path / "run", RunConfig(), "data") as run:
+        run.save("last", snapshot(1))
+        run.save("last", snapshot(2))
+        calls = 0
+
+        class CrashError(BaseException):
+            pass
+
+        def crash(real):
+            def step(*args, **kwargs):
+                nonlocal calls
+                calls += 1
+                if calls > moment:
+                    raise CrashError
+                return real(*args, **kwargs)
+
+            return step
+
+        for owner, name in ((atomic.Path, "rename"), (atomic, "sync"), (atomic.shutil, "rmtree")):
+            monkeypatch.setattr(owner, name, crash(getattr(owner, name)))
+        with pytest.raises(CrashError):
+            run.save("last", snapshot(3))
+        monkeypatch.undo()
+        assert run.latest().counters.epoch >= 2
+        run.save("last", snapshot(4))
+        assert run.latest().counters.epoch == 4
+
+
+def test_a_full_disk_leaves_the_last_checkpoint(tmp_path, monkeypatch):
+    with open_run(tmp_path / "run", RunConfig(), "data") as run:
+        run.save("last", snapshot(1))
+
+        def full(*_args, **_kwargs):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr("deeplda.training.checkpoint.save_file", full)
+        with pytest.raises(OSError, match="No space"):
+            run.save("last", snapshot(2))
+        assert run.latest().counters.epoch == 1
+        assert sorted(p.name for p in (run.path / "checkpoints").iterdir()) == ["last"]
+
+
+def test_other_data_or_settings_make_another_run(tmp_path):
+    with open_run(tmp_path / "run", RunConfig(), "data") as run:
+        run.save("last", snapshot())
+    with open_run(tmp_path / "run", RunConfig(), "other data") as run:
+        assert run.latest() is None
+        assert "another run or of other data" in run.notes[0]
+
+
+def test_a_second_process_is_refused(tmp_path):
+    with (
+        open_run(tmp_path, RunConfig(), "data"),
+        pytest.raises(InputError, match="in use by another process"),
+        open_run(tmp_path, RunConfig(), "data"),
+    ):
+        pass
+    with open_run(tmp_path, RunConfig(), "data"):
+        pass
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be written"), open_run(tmp_path / "file" / "run", RunConfig(), "data"):
+        pass
+
+
+def test_metrics_of_later_epochs_and_cut_lines_are_dropped(tmp_path):
+    with open_run(tmp_path, RunConfig(), "data") as run:
+        for epoch in (1, 2, 3):
+            run.log({"kind": "epoch", "epoch": epoch})
+        with (tmp_path / "metrics.jsonl").open("a") as stream:
+            stream.write('{"kind": "epo')
+        run.keep_rows(2)
+        assert [row["epoch"] for row in read_metrics(tmp_path)] == [1, 2]
+
+
+def test_environment(tmp_path):
+    with open_run(tmp_path, RunConfig(seed=4), "fingerprint"):
+        environment = json.loads((tmp_path / "environment.json").read_text())
+        assert environment["data_fingerprint"] == "fingerprint"
+        assert environment["versions"]["torch"] == torch.__version__
+        assert RunConfig.read(tmp_path / "run.toml") == RunConfig(seed=4)

@@ -1,0 +1,108 @@
+"""Runs that are killed and resumed end in the same bytes as runs that are not."""
+
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+# Small enough to be quick, long enough to be killed in the middle of epochs; a checkpoint after almost every step.
+SETTINGS = (
+    "--epochs", "6", "--width", "0.5", "--batch-size", "60", "--flip", "--translate", "1",
+    "--checkpoint-seconds", "0.02", "--network", "slow:make",
+)  # fmt: skip
+# The digits network with dropout and a pause in each step, so that a kill finds it at work.
+SLOW = """
+import time
+from torch import nn
+from deeplda.networks import build_network
+
+class Slow(nn.Module):
+    def __init__(self, network):
+        super().__init__()
+        self.network, self.dropout = network, nn.Dropout(0.2)
+
+    def forward(self, x):
+        if self.training:
+            time.sleep(0.02)
+        return self.dropout(self.network(x))
+
+def make(shape, embedding_dim, width=1.0):
+    return Slow(build_network("convnet-small", shape, embedding_dim, width=width))
+"""
+
+
+def start(cwd, *arguments):
+    command = [sys.executable, "-m", "deeplda", "train", *SETTINGS, "--run", "run", *arguments]
+    return subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def weights(cwd):
+    return (cwd / "run" / "model" / "weights.safetensors").read_bytes()
+
+
+@pytest.fixture
+def places(tmp_path):
+    folders = tmp_path / "whole", tmp_path / "killed"
+    for folder in folders:
+        folder.mkdir()
+        (folder / "slow.py").write_text(SLOW)
+    return folders
+
+
+def wait_for_training(process, run, seconds=60):
+    """Until the first checkpoint is there, so that the kill does not fall into the import of torch."""
+    deadline = time.monotonic() + seconds
+    while not (run / "checkpoints" / "last").exists() and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_killed_at_random_moments(places):
+    whole, killed = places
+    reference = start(whole)
+    rng = random.Random(0)
+    kills = 0
+    while kills < 4:
+        process = start(killed, "--resume")
+        wait_for_training(process, killed / "run")
+        time.sleep(rng.uniform(0.0, 1.0) if kills == 0 else rng.uniform(3.0, 5.0))
+        if process.poll() is not None:
+            break
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        kills += 1
+    last = start(killed, "--resume")
+    _, errors = last.communicate(timeout=300)
+    assert last.returncode == 0, errors
+    _, errors = reference.communicate(timeout=300)
+    assert reference.returncode == 0, errors
+    assert kills >= 3
+    assert weights(killed) == weights(whole)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_saves_and_says_how_to_go_on(places, number):
+    _, folder = places
+    process = start(folder)
+    wait_for_training(process, folder / "run")
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "to go on: deeplda train --resume --run run" in errors.splitlines()[-1]
+    assert "Traceback" not in errors
+    assert (folder / "run" / "checkpoints" / "last").exists()
+
+
+def test_a_second_process_is_refused(places):
+    _, folder = places
+    first = start(folder)
+    wait_for_training(first, folder / "run")
+    second = start(folder, "--resume")
+    _, errors = second.communicate(timeout=60)
+    assert second.returncode == 2
+    assert "in use by another process" in errors
+    first.kill()
+    first.communicate()
