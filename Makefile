@@ -7,7 +7,7 @@ INSTALLED := .venv/installed
 .DELETE_ON_ERROR:
 
 demo: $(INSTALLED)
-	$(BIN)/python examples/loss_in_your_loop.py
+	$(BIN)/deeplda train
 
 test: lint
 	$(BIN)/pytest

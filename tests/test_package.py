@@ -32,8 +32,9 @@ def imports_of(file: Path) -> set[str]:
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             assert node.level == 0, f"{file} has a relative import"
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return {name.split(".")[1] for name in found if name.startswith("deeplda.")}
+            found |= {deeplda._HOME.get(alias.name, f"{node.module}.{alias.name}") for alias in node.names}
+    parts = {name.split(".")[1] for name in found if name.startswith("deeplda.")}
+    return parts - {"__version__"}
 
 
 def test_imports_point_one_way():

@@ -109,8 +109,6 @@ def _train(folder: Path, settings: RunConfig, *, quiet: bool) -> dict[str, Any]:
     )
     check_settings(settings, data)
     progress = Progress("quiet" if quiet else "auto")
-    for file in data.left_out:
-        progress.console.print(f"left out: {file}")
     with open_run(folder, settings, data.fingerprint) as run, _asked_to_stop(progress.console.print) as stop:
         try:
             return run_loop(settings, data, run, progress, stop)
@@ -118,8 +116,6 @@ def _train(folder: Path, settings: RunConfig, *, quiet: bool) -> dict[str, Any]:
             raise StoppedError(f"{error}; to go on: deeplda train --resume --run {folder}") from None
         finally:
             progress.close()
-            for note in run.notes:
-                progress.console.print(note)
 
 
 @contextmanager

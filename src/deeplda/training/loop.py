@@ -55,7 +55,7 @@ def train(
         source = BatchSource(data.train, device, flip=config.flip, translate=config.translate)
         fit_part = data.train.take(stratified_sample(data.train.labels, _FIT_SAMPLES, config.seed))
         clock = _Clock(counters.seconds)
-        progress.start(config, data, counters)
+        progress.start(config, data, counters, run.notes)
 
         while counters.epoch < config.epochs and not _out_of_patience(config, counters):
             batches = epoch_batches(

@@ -27,10 +27,11 @@ class Progress:
         self._since = time.monotonic()
         self._shown = 0.0
         self._epochs = 0
-        self._steps_done = 0
 
-    def start(self, config: RunConfig, data: Data, counters: Counters) -> None:
-        """Training is about to begin, or to go on."""
+    def start(self, config: RunConfig, data: Data, counters: Counters, notes: list[str]) -> None:
+        """Training is about to begin, or to go on; `notes` say what was found in the run folder."""
+        for note in (*(f"left out: {file}" for file in data.left_out), *notes):
+            self.console.print(note)
         what = "x".join(map(str, data.sample_shape))
         self.console.print(
             f"{data.name}: {len(data.train):,} training, {len(data.val):,} validation and {len(data.test):,} test "
@@ -44,13 +45,12 @@ class Progress:
                 TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[figures]}"),
                 TextColumn("left"), TimeRemainingColumn(), console=self.console, transient=True,
             )  # fmt: skip
-            self._task = self._bar.add_task("", total=None, figures="")
+            self._bar.add_task("", total=None, figures="")
             self._bar.start()
 
     def step(self, counters: Counters, steps: int, samples: int, loss: float, criterion: nn.Module) -> None:
         """A step is done."""
         self._samples += samples
-        self._steps_done += 1
         now = time.monotonic()
         if self._bar is None or now - self._shown < 0.5:
             return
@@ -58,7 +58,7 @@ class Progress:
         rate = self._samples / (now - self._since)
         figures = f"{rate:,.0f}/s  loss {loss:.3f}{_eigenvalue_range(criterion)}"
         self._bar.update(
-            self._task,
+            self._bar.task_ids[0],
             description=f"epoch {counters.epoch + 1}/{self._epochs}",
             total=self._epochs * steps,
             completed=counters.epoch * steps + counters.step,

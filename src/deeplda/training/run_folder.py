@@ -42,8 +42,14 @@ class RunFolder:
         write_checkpoint(snapshot, checkpoints / name, self.identity, keep=keep)
 
     def latest(self) -> Snapshot | None:
-        """The newest whole checkpoint of this run, or None. What was wrong with newer ones is added to `notes`."""
-        return self._first_whole("last", "previous")
+        """The newest whole checkpoint, or None where none was written yet.
+
+        What is wrong with a newer one is added to `notes`. Raises InputError where there are some and none can be used.
+        """
+        found = self._first_whole("last", "previous")
+        if found is None and self.notes:
+            raise InputError(f"{self.notes[0]}: nothing of this run can be taken up, choose another --run")
+        return found
 
     def best(self) -> Snapshot:
         """The checkpoint with the best validation."""

@@ -1,0 +1,123 @@
+"""Cost of a training step: ours beside a plain loop, and what of it is not the network.
+
+    python benchmarks/training.py
+
+DorferNet at full width (64 channels), batches of 250 images of 3x32x32, the paper's objective, all cores. "plain" is
+the loop of most tutorials: a DataLoader over single samples, each normalised and flipped on its own, NCHW memory.
+"ours" is the step of `deeplda train`. Both take turns within one run; compare ratios, not seconds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from statistics import median
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from deeplda import RDLDALoss
+from deeplda.data import Part
+from deeplda.model import Normalisation
+from deeplda.networks import DorferNet
+from deeplda.training.batches import BatchSource
+from deeplda.training.sampler import epoch_batches
+
+BATCH, SAMPLES, STEPS = 250, 5000, 10
+SHAPE, CLASSES = (3, 32, 32), 10
+
+
+def main() -> None:
+    rng = np.random.default_rng(0)
+    part = Part(
+        rng.integers(0, 256, (SAMPLES, *SHAPE), dtype=np.uint8), rng.integers(0, CLASSES, SAMPLES).astype(np.int64)
+    )
+    plain, ours = Plain(part), Ours(part)
+    seconds: dict[str, list[float]] = {"plain": [], "ours": [], "data": [], "loss": []}
+    for turn in range(STEPS + 1):
+        plain_step, (ours_step, data, loss) = plain.step(), ours.step()
+        if turn:
+            for name, value in zip(seconds, (plain_step, ours_step, data, loss), strict=True):
+                seconds[name].append(value)
+    step = {name: median(values) for name, values in seconds.items()}
+    print(
+        f"torch {torch.__version__}, {torch.get_num_threads()} threads, DorferNet, batch {BATCH}, {STEPS} steps each\n"
+    )
+    print(f"plain loop          {BATCH / step['plain']:8.1f} images/s")
+    print(f"deeplda             {BATCH / step['ours']:8.1f} images/s   {step['plain'] / step['ours']:.2f} x plain")
+    print(f"loss and gradient   {100 * step['loss'] / step['ours']:8.2f} % of our step")
+    print(f"data, augmentation  {100 * step['data'] / step['ours']:8.2f} % of our step")
+
+
+def optimizer_of(network: nn.Module) -> torch.optim.SGD:
+    return torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4, nesterov=True)
+
+
+class SingleSamples(Dataset[tuple[Tensor, int]]):
+    """One normalised, perhaps mirrored image at a time."""
+
+    def __init__(self, part: Part) -> None:
+        self.part = part
+
+    def __len__(self) -> int:
+        return len(self.part)
+
+    def __getitem__(self, place: int) -> tuple[Tensor, int]:
+        image = torch.from_numpy(self.part.inputs[place]).float()
+        image = (image - 127.5) / 73.6
+        if torch.rand(()) < 0.5:
+            image = image.flip(-1)
+        return image, int(self.part.labels[place])
+
+
+class Plain:
+    def __init__(self, part: Part) -> None:
+        torch.manual_seed(0)
+        self.network, self.criterion = DorferNet(SHAPE, CLASSES), RDLDALoss()
+        self.optimizer = optimizer_of(self.network)
+        self.batches = self._forever(part)
+
+    def _forever(self, part: Part) -> Iterator[tuple[Tensor, Tensor]]:
+        while True:
+            yield from DataLoader(SingleSamples(part), batch_size=BATCH, shuffle=True)
+
+    def step(self) -> float:
+        start = time.perf_counter()
+        images, labels = next(self.batches)
+        self.optimizer.zero_grad()
+        self.criterion(self.network(images), labels).backward()
+        self.optimizer.step()
+        return time.perf_counter() - start
+
+
+class Ours:
+    def __init__(self, part: Part) -> None:
+        torch.manual_seed(0)
+        self.network, self.criterion = DorferNet(SHAPE, CLASSES), RDLDALoss()
+        self.network.to(memory_format=torch.channels_last)
+        self.optimizer = optimizer_of(self.network)
+        self.normalisation = Normalisation(SHAPE).fit(part.inputs)
+        self.source = BatchSource(part, torch.device("cpu"), flip=True, translate=2)
+        self.places = iter(epoch_batches(part.labels, BATCH, kind="stratified", seed=0, epoch=0))
+
+    def step(self) -> tuple[float, float, float]:
+        """Seconds of the step, of getting the batch, and of the loss with its gradient at the features."""
+        start = time.perf_counter()
+        inputs, labels = self.source.batch(next(self.places))
+        images = self.normalisation(inputs)
+        data = time.perf_counter() - start
+        features = self.network(images)
+        at_features = features.detach().requires_grad_()
+        before = time.perf_counter()
+        self.criterion(at_features, labels).backward()
+        loss = time.perf_counter() - before
+        self.optimizer.zero_grad()
+        features.backward(at_features.grad)
+        self.optimizer.step()
+        return time.perf_counter() - start, data, loss
+
+
+if __name__ == "__main__":
+    main()
