@@ -32,8 +32,8 @@ def evaluate(
 
     from deeplda.data import load_data
     from deeplda.model import load
+    from deeplda.training.assembly import pick_device
     from deeplda.training.evaluation import evaluate as score
-    from deeplda.training.loop import pick_device
 
     model = load(run, network=network, device=str(pick_device(device)))
     data = load_data(

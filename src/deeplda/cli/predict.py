@@ -47,7 +47,7 @@ def predict(
         raise InputError("no files were given: name image files or folders after the run")
 
     from deeplda.model import load
-    from deeplda.training.loop import pick_device
+    from deeplda.training.assembly import pick_device
 
     model = load(run, network=network, device=str(pick_device(device)))
     if len(model.card.sample_shape) != 3:

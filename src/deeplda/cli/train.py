@@ -95,7 +95,7 @@ def _agree_with(
 
 def _train(folder: Path, settings: RunConfig, *, quiet: bool) -> dict[str, Any]:
     from deeplda.data import load_data
-    from deeplda.training.loop import check_settings
+    from deeplda.training.assembly import check_settings
     from deeplda.training.loop import train as run_loop
     from deeplda.training.progress import Progress
     from deeplda.training.run_folder import open_run

@@ -40,8 +40,9 @@ class LinearPredictor(nn.Module):
 
     def fit_statistics(self, statistics: FeatureStatistics) -> Self:
         """Fit from gathered statistics."""
+        device = self.weight.device
         self._set(statistics.classes, *self.solve(statistics))
-        return self
+        return self.to(device)
 
     def solve(self, statistics: FeatureStatistics) -> tuple[Tensor, Tensor]:
         """weight (C, d) and bias (C,) from the statistics."""

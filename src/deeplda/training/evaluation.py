@@ -10,21 +10,20 @@ from numpy.typing import NDArray
 
 from deeplda.data import Part
 from deeplda.model import Model
-from deeplda.predictors import FeatureStatistics, LinearPredictor, Softmax
-from deeplda.training.config import TrainConfig
+from deeplda.objective.discriminant import ClassWeight, Scatter
+from deeplda.predictors import FeatureStatistics
 
 
-def fit_predictors(model: Model, part: Part, config: TrainConfig) -> None:
-    """Fit all predictors of the model but softmax on `part`: eval mode, no augmentation, one pass."""
+def fit_predictors(model: Model, part: Part, *, scatter: Scatter, class_weight: ClassWeight) -> None:
+    """Fit every predictor of the model on `part` in one pass: eval mode, no augmentation, batch by batch."""
     labels = torch.from_numpy(part.labels)
-    statistics = FeatureStatistics(labels, scatter=config.scatter, class_weight=config.class_weight)
+    statistics = FeatureStatistics(labels, scatter=scatter, class_weight=class_weight)
     start = 0
     for embedding in model.embeddings(part.inputs):
         statistics.update(embedding, labels[start : start + len(embedding)])
         start += len(embedding)
-    for predictor in model.predictors.values():
-        if isinstance(predictor, LinearPredictor) and not isinstance(predictor, Softmax):
-            predictor.fit_statistics(statistics)
+    for name in model.card.predictors:
+        model.named_predictor(name).fit_statistics(statistics)
 
 
 def evaluate(model: Model, part: Part) -> dict[str, Any]:
