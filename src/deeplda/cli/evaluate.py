@@ -46,6 +46,8 @@ def evaluate(
     if data.class_names != model.class_names or data.sample_shape != model.card.sample_shape:
         raise InputError(f"{config.data} has changed since {run} was trained: other classes or another image size")
     scores = score(model, {"train": data.train, "val": data.val, "test": data.test}[split])
+    if scores is None:
+        raise InputError(f"the {split} part of {config.data} has no samples: choose another --split")
     if json_:
         print(json.dumps({"split": split, **scores, "class_names": list(model.class_names)}))
         return

@@ -111,7 +111,7 @@ def _train(folder: Path, settings: RunConfig, *, quiet: bool) -> dict[str, Any]:
     progress = Progress("quiet" if quiet else "auto")
     with open_run(folder, settings, data.fingerprint) as run, _asked_to_stop(progress.console.print) as stop:
         try:
-            return run_loop(settings, data, run, progress, stop)
+            return run_loop(settings, data, run, progress, stop)[1]
         except StoppedError as error:
             raise StoppedError(f"{error}; to go on: deeplda train --resume --run {folder}") from None
         finally:

@@ -68,10 +68,14 @@ class Trainee:
         return Snapshot.of(self.trained, self.optimizer, counters)
 
 
-def assemble(config: RunConfig, data: Data) -> Trainee:
-    """Everything with fresh weights, drawn from torch's generator. Raises InputError for settings that do not suit."""
+def assemble(config: RunConfig, data: Data, network: nn.Module | None = None) -> Trainee:
+    """Everything with fresh weights, drawn from torch's generator, or around the `network` given.
+
+    Raises InputError for settings that do not suit.
+    """
     device = pick_device(config.device)
-    name, embedding_dim, network = _build_network(config, data)
+    name, embedding_dim = _network_name(config, data), _embedding_dim(config, data)
+    network = network or _build_network(config, data)
     classes = len(data.class_names)
     needs_layer = config.objective == "cce" and embedding_dim != classes
     head = nn.Linear(embedding_dim, classes) if needs_layer else nn.Identity()
@@ -114,11 +118,18 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
-def _build_network(config: RunConfig, data: Data) -> tuple[str, int, nn.Module]:
-    """The name, the width of the output (as many as classes, unless the settings say), and the network."""
-    name = config.network or default_network(data.sample_shape)
-    embedding_dim = config.embedding_dim or len(data.class_names)
-    return name, embedding_dim, build_network(name, data.sample_shape, embedding_dim, width=config.width)
+def _network_name(config: RunConfig, data: Data) -> str:
+    return config.network or default_network(data.sample_shape)
+
+
+def _embedding_dim(config: RunConfig, data: Data) -> int:
+    """As many outputs as classes, unless the settings say otherwise."""
+    return config.embedding_dim or len(data.class_names)
+
+
+def _build_network(config: RunConfig, data: Data) -> nn.Module:
+    name, outputs = _network_name(config, data), _embedding_dim(config, data)
+    return build_network(name, data.sample_shape, outputs, width=config.width)
 
 
 def _criterion(config: RunConfig, data: Data) -> nn.Module:

@@ -26,12 +26,15 @@ def fit_predictors(model: Model, part: Part, *, scatter: Scatter, class_weight: 
         model.named_predictor(name).fit_statistics(statistics)
 
 
-def evaluate(model: Model, part: Part) -> dict[str, Any]:
+def evaluate(model: Model, part: Part) -> dict[str, Any] | None:
     """Accuracy and balanced accuracy by every predictor, and the confusion matrix of the deciding one.
 
+    None for a part without samples, else
     {"n", "accuracy", "predictors": {name: {"accuracy", "balanced_accuracy"}}, "confusion"}; confusion[i][j] counts
     samples of class i that were taken for class j.
     """
+    if len(part) == 0:
+        return None
     decisions: dict[str, list[NDArray[np.int64]]] = {name: [] for name in model.card.predictors}
     for embedding in model.embeddings(part.inputs):
         for name, found in decisions.items():

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import nn
 
 from deeplda.data import Data
 from deeplda.errors import StoppedError
+from deeplda.model import Model
 from deeplda.objective import RDLDALoss
 from deeplda.training.assembly import Trainee, assemble
 from deeplda.training.batches import BatchSource
-from deeplda.training.checkpoint import Counters
+from deeplda.training.checkpoint import Counters, Snapshot
 from deeplda.training.config import RunConfig
 from deeplda.training.evaluation import evaluate
 from deeplda.training.progress import Progress
-from deeplda.training.run_folder import RunFolder
 from deeplda.training.sampler import epoch_batches, stratified_sample
 from deeplda.training.schedule import learning_rate
 
@@ -27,17 +27,37 @@ _FIT_SAMPLES = 10_000
 _SEED_STRIDE = 1_000_003
 
 
+class Run(Protocol):
+    """Where a run is kept: a `RunFolder` on disk, or a `MemoryRun`."""
+
+    notes: list[str]
+
+    def latest(self) -> Snapshot | None: ...
+    def best(self) -> Snapshot: ...
+    def save(self, name: Literal["last", "best"], snapshot: Snapshot) -> None: ...
+    def log(self, row: dict[str, Any]) -> None: ...
+    def keep_rows(self, epochs: int) -> None: ...
+    def save_model(self, model: Model) -> None: ...
+
+
 def train(
-    config: RunConfig, data: Data, run: RunFolder, progress: Progress, stop: Callable[[], bool] = lambda: False
-) -> dict[str, Any]:
-    """Train from the run's newest checkpoint, or from the start, to the end; return the summary row.
+    config: RunConfig,
+    data: Data,
+    run: Run,
+    progress: Progress,
+    stop: Callable[[], bool] = lambda: False,
+    network: nn.Module | None = None,
+) -> tuple[Model, dict[str, Any]]:
+    """Train from the run's newest checkpoint, or from the start, to the end; return the model and the summary row.
+
+    `network` is trained in place of the one the settings name. Without a validation part the last epoch is kept.
 
     Every step draws its random numbers from the seed and its own number, so a run that was killed and resumed ends
     in the same weights as one that was not. Raises StoppedError soon after `stop` says so, with the state saved.
     """
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
-        trainee = assemble(config, data)
+        trainee = assemble(config, data, network)
         counters = _take_up(run, trainee)
         source = BatchSource(data.train, trainee.device, flip=config.flip, translate=config.translate)
         fit_part = data.train.take(stratified_sample(data.train.labels, _FIT_SAMPLES, config.seed))
@@ -69,7 +89,7 @@ def train(
             row |= {"learning_rate": rate} | _spectrum(trainee.criterion)
             trainee.fit_predictors(fit_part)
             validation = evaluate(trainee.model, data.val)
-            counters = _next_epoch(counters, validation["accuracy"], clock.total())
+            counters = _next_epoch(counters, validation, clock.total())
             row |= {"validation": validation, "seconds": round(counters.seconds, 3)}
             snapshot = trainee.snapshot(counters)
             if counters.best_epoch == counters.epoch:
@@ -82,10 +102,10 @@ def train(
                 raise StoppedError(f"stopped after epoch {counters.epoch}, saved")
 
         progress.finishing()
-        return _finish(data, run, trainee, counters)
+        return trainee.model, _finish(data, run, trainee, counters)
 
 
-def _take_up(run: RunFolder, trainee: Trainee) -> Counters:
+def _take_up(run: Run, trainee: Trainee) -> Counters:
     """Restore the newest whole checkpoint, if there is one."""
     snapshot = run.latest()
     if snapshot is None:
@@ -104,9 +124,10 @@ def _spectrum(criterion: nn.Module) -> dict[str, Any]:
     return {"eigenvalues": seen.eigenvalues.tolist(), "selected": seen.selected, "dead_dims": seen.dead_dims}
 
 
-def _next_epoch(counters: Counters, accuracy: float, seconds: float) -> Counters:
-    """The counters after an epoch; the first of equally good epochs stays the best."""
-    better = accuracy > counters.best_accuracy
+def _next_epoch(counters: Counters, validation: dict[str, Any] | None, seconds: float) -> Counters:
+    """The counters after an epoch; the first of equally good epochs stays the best, without validation the last."""
+    accuracy = validation["accuracy"] if validation else counters.best_accuracy
+    better = validation is None or accuracy > counters.best_accuracy
     return Counters(
         epoch=counters.epoch + 1,
         seconds=seconds,
@@ -119,7 +140,7 @@ def _out_of_patience(config: RunConfig, counters: Counters) -> bool:
     return config.patience is not None and counters.epoch - counters.best_epoch >= config.patience
 
 
-def _finish(data: Data, run: RunFolder, trainee: Trainee, counters: Counters) -> dict[str, Any]:
+def _finish(data: Data, run: Run, trainee: Trainee, counters: Counters) -> dict[str, Any]:
     """Best weights, predictors fitted on the whole training part, the model saved and scored."""
     run.best().restore(trainee.trained)
     trainee.fit_predictors(data.train)

@@ -71,11 +71,13 @@ class Progress:
         rate, self._samples, self._since = self._samples / max(now - self._since, 1e-9), 0, now
         eigenvalues = row.get("eigenvalues")
         spectrum = f"  eigenvalues {eigenvalues[0]:.2f} to {eigenvalues[-1]:.2f}" if eigenvalues else ""
-        mark = "  best so far" if counters.best_epoch == counters.epoch else ""
+        validation = row["validation"]
+        accuracy = f"  validation {100 * validation['accuracy']:.2f} %" if validation else ""
+        mark = "  best so far" if validation and counters.best_epoch == counters.epoch else ""
         left = row["seconds"] / counters.epoch * (self._epochs - counters.epoch)
         self.console.print(
-            f"epoch {counters.epoch:3}/{self._epochs}  loss {row['loss']:8.3f}{spectrum}  "
-            f"validation {100 * row['validation']['accuracy']:.2f} %  {rate:,.0f} samples/s  left {left:,.0f} s{mark}"
+            f"epoch {counters.epoch:3}/{self._epochs}  loss {row['loss']:8.3f}{spectrum}{accuracy}  "
+            f"{rate:,.0f} samples/s  left {left:,.0f} s{mark}"
         )
 
     def finishing(self) -> None:
