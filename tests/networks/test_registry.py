@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from deeplda.errors import InputError
-from deeplda.networks import MLP, NETWORKS, ConvNetSmall, DorferNet, build_network, default_network
+from deeplda.networks import MLP, NETWORKS, ConvNetSmall, DorferNet, FastNet, build_network, default_network
 
-SAMPLES = {"dorfernet": (3, 32, 32), "convnet-small": (1, 8, 8), "mlp": (20,)}
+SAMPLES = {"dorfernet": (3, 32, 32), "fastnet": (3, 32, 32), "convnet-small": (1, 8, 8), "mlp": (20,)}
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -16,7 +16,9 @@ def test_every_network_embeds_its_samples(name: str) -> None:
     assert network(torch.randn(2, *SAMPLES[name])).shape == (2, 9)
 
 
-@pytest.mark.parametrize(("name", "kind"), [("dorfernet", DorferNet), ("convnet-small", ConvNetSmall), ("mlp", MLP)])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("dorfernet", DorferNet), ("fastnet", FastNet), ("convnet-small", ConvNetSmall), ("mlp", MLP)]
+)
 def test_names(name: str, kind: type[nn.Module]) -> None:
     assert isinstance(build_network(name, SAMPLES[name], 2, width=0.125), kind)
 
@@ -51,7 +53,7 @@ def test_sample_shape_may_be_a_list_as_json_gives_it() -> None:
         ("dorferent", r"network 'dorferent' is not known, .* did you mean 'dorfernet'\?"),
         ("MLP", r"did you mean 'mlp'\?"),
         ("convnet", r"did you mean 'convnet-small'\?"),
-        ("resnet152", r"one of dorfernet, convnet-small, mlp, or module\.path:callable"),
+        ("resnet152", r"one of dorfernet, fastnet, convnet-small, mlp, or module\.path:callable"),
         ("", r"network '' is not known"),
     ],
 )

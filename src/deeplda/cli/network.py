@@ -11,7 +11,9 @@ from deeplda.errors import InputError
 
 
 def network(
-    name: Annotated[str, Parameter(help="dorfernet, convnet-small, mlp, or module.path:callable.")] = "dorfernet",
+    name: Annotated[
+        str, Parameter(help="dorfernet, fastnet, convnet-small, mlp, or module.path:callable.")
+    ] = "dorfernet",
     /,
     *,
     input_: Annotated[str | None, Parameter(name="--input", help="Shape of a sample: 3x32x32, or 64 for rows.")] = None,

@@ -3,6 +3,7 @@
 from deeplda.networks.convnet_small import ConvNetSmall
 from deeplda.networks.describe import LayerRow, describe, forward_flops
 from deeplda.networks.dorfernet import DorferNet
+from deeplda.networks.fastnet import FastNet
 from deeplda.networks.mlp import MLP
 from deeplda.networks.registry import NETWORKS, NetworkBuilder, build_network, default_network
 
@@ -11,6 +12,7 @@ __all__ = [
     "NETWORKS",
     "ConvNetSmall",
     "DorferNet",
+    "FastNet",
     "LayerRow",
     "NetworkBuilder",
     "build_network",

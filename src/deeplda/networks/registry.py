@@ -10,6 +10,7 @@ from deeplda.errors import InputError, got
 from deeplda.networks.checks import check_embedding_dim
 from deeplda.networks.convnet_small import ConvNetSmall
 from deeplda.networks.dorfernet import DorferNet
+from deeplda.networks.fastnet import FastNet
 from deeplda.networks.mlp import MLP
 from deeplda.networks.user_network import build_user_network
 
@@ -22,6 +23,7 @@ class NetworkBuilder(Protocol):
 
 NETWORKS: dict[str, NetworkBuilder] = {
     "dorfernet": DorferNet,
+    "fastnet": FastNet,
     "convnet-small": ConvNetSmall,
     "mlp": MLP,
 }

@@ -30,7 +30,7 @@ class TrainConfig(BaseModel):
     class_weight: Literal["balanced"] | None = Field(None, description="balanced: rare classes count as much.")
 
     network: str | None = Field(
-        None, description="dorfernet, convnet-small, mlp, or module.path:callable. [default: by the data]"
+        None, description="dorfernet, fastnet, convnet-small, mlp, or module.path:callable. [default: by the data]"
     )
     width: float = Field(1.0, gt=0, allow_inf_nan=False, description="Factor on the channels of hidden layers.")
     embedding_dim: int | None = Field(None, ge=1, description="Width of the output. [default: number of classes]")
