@@ -11,6 +11,7 @@ from deeplda import load
 from deeplda.errors import InputError
 from deeplda.model import Model, ModelCard, Normalisation
 from deeplda.networks import build_network
+from deeplda.predictors import FeatureStatistics
 
 
 def small_model(network="convnet-small"):
@@ -26,9 +27,9 @@ def small_model(network="convnet-small"):
     model = Model(card, build_network("convnet-small", card.sample_shape, 4, width=0.25))
     images, labels = digits()
     model.normalisation.fit(images)
-    features = torch.as_tensor(model.transform(images))
-    for name in card.predictors:
-        model.named_predictor(name).fit(features, torch.as_tensor(labels))
+    statistics = FeatureStatistics.for_labels(torch.as_tensor(labels))
+    statistics.update(torch.as_tensor(model.transform(images)), torch.as_tensor(labels))
+    model.fit_statistics(statistics)
     return model
 
 
@@ -123,4 +124,30 @@ def test_code_named_by_a_folder_is_not_run_on_its_word(saved, tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     change_card(saved, network="trap:make")
     with pytest.raises(InputError, match="need your word that it may run"):
+        load(saved)
+
+
+def test_a_loaded_model_knows_what_is_far_and_learns_a_class(saved, tmp_path):
+    images, _ = digits()
+    model = load(saved)
+    distances = model.mahalanobis(images)
+    np.testing.assert_allclose(distances, small_model().mahalanobis(images), rtol=1e-4)
+    strange = 255 - images[:20]
+    model.add_class(strange, "inverted")
+    assert model.class_names[-1] == "inverted"
+    assert (model.predict(255 - images[20:40]) == "inverted").mean() > 0.8
+    with pytest.raises(InputError, match="'inverted' is there already"):
+        model.add_class(strange, "inverted")
+    again = tmp_path / "again"
+    again.mkdir()
+    model.save(again)
+    np.testing.assert_allclose(load(again).predict_proba(strange), model.predict_proba(strange), atol=1e-6)
+
+
+def test_statistics_that_lie(saved):
+    from safetensors.torch import load_file, save_file
+
+    state = load_file(saved / "weights.safetensors")
+    save_file(state | {"statistics.means": torch.zeros(10, 3)}, saved / "weights.safetensors")
+    with pytest.raises(InputError, match="statistics that do not fit"):
         load(saved)

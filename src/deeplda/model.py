@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from deeplda.errors import InputError, got
 from deeplda.networks import build_network
-from deeplda.predictors import ClassicLDA, Hyperplanes, LinearPredictor, NearestMean, Softmax
+from deeplda.predictors import ClassicLDA, FeatureStatistics, Hyperplanes, LinearPredictor, NearestMean, Softmax
 
 PREDICTORS: dict[str, type[LinearPredictor]] = {
     "hyperplanes": Hyperplanes,
@@ -29,6 +29,7 @@ PREDICTORS: dict[str, type[LinearPredictor]] = {
     "softmax": Softmax,
 }
 _BATCH = 500
+_STATISTICS = "statistics."
 
 
 class ModelCard(BaseModel):
@@ -43,6 +44,10 @@ class ModelCard(BaseModel):
     sample_shape: tuple[int, ...] = Field(min_length=1, max_length=3)
     class_names: tuple[str, ...] = Field(min_length=2)
     predictors: tuple[Literal["hyperplanes", "nearest_mean", "classic_lda", "softmax"], ...] = Field(min_length=1)
+    alpha: float = Field(1.0, ge=0, le=1)
+    lam: float = Field(1e-3, ge=0, allow_inf_nan=False)
+    scatter: Literal["pooled", "sum", "dorfer"] = "pooled"
+    class_weight: Literal["balanced"] | None = None
 
 
 class Normalisation(nn.Module):
@@ -82,11 +87,24 @@ class Model(nn.Module):
         self.card = card
         self.network = network
         self.normalisation = Normalisation(card.sample_shape)
-        self.predictors = nn.ModuleDict({name: PREDICTORS[name]() for name in card.predictors})
+        self.predictors = nn.ModuleDict({name: self._unfitted(name) for name in card.predictors})
+        self.statistics: FeatureStatistics | None = None
 
     @property
     def class_names(self) -> tuple[str, ...]:
         return self.card.class_names
+
+    def _unfitted(self, name: str) -> LinearPredictor:
+        if name != "hyperplanes":
+            return PREDICTORS[name]()
+        card = self.card
+        return Hyperplanes(alpha=card.alpha, lam=card.lam, scatter=card.scatter, class_weight=card.class_weight)
+
+    def fit_statistics(self, statistics: FeatureStatistics) -> None:
+        """Fit every predictor from the statistics of the training part's embedding, and keep them."""
+        self.statistics = statistics
+        for name in self.card.predictors:
+            self.named_predictor(name).fit_statistics(statistics)
 
     @property
     def predictor(self) -> LinearPredictor:
@@ -121,6 +139,21 @@ class Model(nn.Module):
         parts = [self.predictor.predict_proba(embedding).cpu().numpy() for embedding in self.embeddings(inputs)]
         return np.concatenate(parts) if parts else np.empty((0, len(self.class_names)))
 
+    def mahalanobis(self, inputs: Tensor | NDArray[np.generic]) -> NDArray[np.float64]:
+        """Distance of each sample to the nearest class, (n,): large for what is like none of them."""
+        parts = [self.predictor.mahalanobis(embedding).cpu().numpy() for embedding in self.embeddings(inputs)]
+        return np.concatenate(parts) if parts else np.empty(0)
+
+    def add_class(self, inputs: Tensor | NDArray[np.generic], name: str) -> None:
+        """Learn a new class from a few examples, without training. Raises InputError for a name that is there."""
+        if self.statistics is None:
+            raise InputError(got("a model trained with cross-entropy", need="an LDA objective", do="train with rdlda"))
+        if name in self.class_names:
+            raise InputError(got(f"class {name!r} is there already", need="a new name", do="choose another"))
+        features = torch.as_tensor(self.transform(inputs))
+        self.card = self.card.model_copy(update={"class_names": (*self.class_names, name)})
+        self.fit_statistics(self.statistics.with_class(features, len(self.class_names) - 1))
+
     @torch.no_grad()
     def embeddings(self, inputs: Tensor | NDArray[np.generic]) -> Iterator[Tensor]:
         """The embedding in batches, in eval mode, on the model's device."""
@@ -145,33 +178,36 @@ class Model(nn.Module):
 
     def save(self, folder: Path) -> None:
         """Write weights.safetensors and model.json into `folder`, which exists and is empty."""
-        state = {name: tensor.contiguous() for name, tensor in self.state_dict().items()}
-        save_file(state, folder / "weights.safetensors")
+        state = self.state_dict()
+        if self.statistics is not None:
+            state |= {f"{_STATISTICS}{name}": tensor.clone() for name, tensor in self.statistics.state().items()}
+        save_file({name: tensor.contiguous() for name, tensor in state.items()}, folder / "weights.safetensors")
         (folder / "model.json").write_text(self.card.model_dump_json(indent=2) + "\n")
 
 
-def load(path: str | Path, *, network: str | None = None, device: str = "cpu") -> Model:
+def load(path: str | Path, *, network: str | nn.Module | None = None, device: str = "cpu") -> Model:
     """The model of a run folder or a model folder.
 
     Args:
-        network: for a model whose network is code of your own, "module.path:callable" as it was trained with. What a
-            folder says is never imported on its word alone.
+        network: for a model whose network is code of your own, "module.path:callable" as it was trained with, or a
+            module of that kind, which takes on the weights. What a folder says is never imported on its word alone.
 
     Raises InputError where there is no model, or it is not whole.
     """
     folder = Path(path)
     folder = folder / "model" if (folder / "model").is_dir() else folder
     card = _read_card(folder / "model.json")
-    if ":" in card.network and network != card.network:
-        raise InputError(
-            got(
-                f"the network of {folder} is the code {card.network!r}",
-                need="your word that it may run",
-                do=f"pass network={card.network!r} (--network on the command line)",
+    if not isinstance(network, nn.Module):
+        if ":" in card.network and network != card.network:
+            raise InputError(
+                got(
+                    f"the network of {folder} is the code {card.network!r}",
+                    need="your word that it may run",
+                    do=f"pass network={card.network!r} (--network on the command line)",
+                )
             )
-        )
-    built = build_network(card.network, card.sample_shape, card.embedding_dim, width=card.width)
-    model = Model(card, built)
+        network = build_network(card.network, card.sample_shape, card.embedding_dim, width=card.width)
+    model = Model(card, network)
     for name in card.predictors:
         model.named_predictor(name).reserve(len(card.class_names), card.embedding_dim)
     _load_weights(model, folder / "weights.safetensors")
@@ -198,6 +234,9 @@ def _load_weights(model: Model, file: Path) -> None:
         raise InputError(
             got(f"{file} cannot be read ({error})", need="the weights as saved", do="train again")
         ) from None
+    gathered = {name.removeprefix(_STATISTICS): state.pop(name) for name in list(state) if name.startswith(_STATISTICS)}
+    if any(name.startswith("normalisation.") and state[name].dtype == torch.float64 for name in state):
+        model.double()
     expected = model.state_dict()
     wrong = list(expected.keys() ^ state.keys())
     wrong += [name for name in expected.keys() & state.keys() if expected[name].shape != state[name].shape]
@@ -206,6 +245,20 @@ def _load_weights(model: Model, file: Path) -> None:
             got(f"{file} does not fit model.json in {sorted(wrong)[0]!r}", need="both of one model", do="train again")
         )
     model.load_state_dict(state)
+    if gathered:
+        model.statistics = _checked_statistics(gathered, model.card, file)
+        for name in model.card.predictors:
+            model.named_predictor(name).recall(model.statistics)
+
+
+def _checked_statistics(state: dict[str, Tensor], card: ModelCard, file: Path) -> FeatureStatistics:
+    c, d = len(card.class_names), card.embedding_dim
+    shapes = {"classes": (c,), "counts": (c,), "means": (c, d), "within": (d, d), "weighted": (0,)}
+    if card.scatter == "dorfer" or card.class_weight is not None:
+        shapes["weighted"] = (d, d)
+    if any(name not in state or state[name].shape != shape for name, shape in shapes.items()):
+        raise InputError(got(f"{file} has statistics that do not fit model.json", need="one model's", do="train again"))
+    return FeatureStatistics.from_state(state, scatter=card.scatter, class_weight=card.class_weight)
 
 
 def _parts(inputs: NDArray[np.uint8] | NDArray[np.float32]) -> Iterator[NDArray[np.float64]]:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.linalg
+import scipy.spatial
 import torch
 from batches import gaussian_batch
 from oracle import regularised, scatters
@@ -83,7 +84,7 @@ def test_fitting_in_pieces_is_fitting_at_once(make, pieces):
 @pytest.mark.parametrize(("scatter", "class_weight"), [("pooled", None), ("sum", "balanced"), ("dorfer", None)])
 def test_statistics_are_the_scatters_of_the_reading(scatter, class_weight):
     h, y = gaussian_batch(60, 4, 3)
-    statistics = FeatureStatistics(torch.tensor(y), scatter=scatter, class_weight=class_weight)
+    statistics = FeatureStatistics.for_labels(torch.tensor(y), scatter=scatter, class_weight=class_weight)
     for part in np.array_split(np.arange(60), 9):
         statistics.update(torch.tensor(h[part]), torch.tensor(y[part]))
     s_w, s_b = scatters(h, y, scatter, class_weight)
@@ -120,7 +121,7 @@ def test_state_is_buffers():
 
 
 def test_statistics_need_every_class():
-    statistics = FeatureStatistics(torch.tensor([0, 0, 1]))
+    statistics = FeatureStatistics.for_labels(torch.tensor([0, 0, 1]))
     statistics.update(torch.randn(2, 3), torch.tensor([0, 0]))
     with pytest.raises(RuntimeError, match="not every class has been seen"):
         NearestMean().fit_statistics(statistics)
@@ -133,3 +134,69 @@ def test_softmax_of_outputs_and_of_a_layer():
     layer = torch.nn.Linear(3, 4)
     layered = Softmax().set_layer(torch.arange(4), layer.weight, layer.bias)
     torch.testing.assert_close(layered.predict_proba(features).float(), layer(features).softmax(1))
+
+
+def test_the_papers_sigmoid():
+    h, y, fresh = problem()
+    predictor = Hyperplanes(probability="sigmoid").fit(h, y)
+    d = predictor.decision_function(fresh / 10)
+    literal = 1 / (1 + torch.exp(-d))
+    found = predictor.predict_proba(fresh / 10)
+    torch.testing.assert_close(found, literal / literal.sum(1, keepdim=True))
+    extreme = predictor.predict_proba(fresh * 1e6)
+    assert torch.isfinite(extreme).all()
+    torch.testing.assert_close(extreme.sum(1), torch.ones(len(fresh)).double())
+
+
+@pytest.mark.parametrize("priors", [(0.7, 0.1, 0.1, 0.1), "empirical"])
+def test_priors_are_those_of_lda(priors):
+    h, y, fresh = problem(d=2)
+    given = None if priors == "empirical" else np.array(priors)
+    lda = LinearDiscriminantAnalysis(solver="svd", priors=given).fit(h, y)
+    for predictor in (Hyperplanes(lam=0.0, priors=priors), ClassicLDA(priors=priors)):
+        np.testing.assert_allclose(predictor.fit(h, y).predict_proba(fresh), lda.predict_proba(fresh), atol=1e-9)
+
+
+@pytest.mark.parametrize("priors", [(0.5, 0.5), (0.5, 0.5, 0.5, -1), "equal"])
+def test_wrong_priors(priors):
+    h, y, _ = problem()
+    with pytest.raises(ValueError, match="priors"):
+        NearestMean(priors=priors).fit(h, y)
+
+
+def test_mahalanobis_is_the_distance_to_the_nearest_class():
+    h, y, fresh = problem()
+    found = ClassicLDA().fit(h, y).mahalanobis(fresh)
+    centred = np.concatenate([h[y == c] - h[y == c].mean(0) for c in y.unique()])
+    inverse = np.linalg.inv(centred.T @ centred / len(h))
+    for row, distance in zip(fresh.numpy(), found, strict=True):
+        means = [h[y == c].mean(0).numpy() for c in y.unique()]
+        assert min(scipy.spatial.distance.mahalanobis(row, m, inverse) for m in means) == pytest.approx(distance)
+    assert NearestMean().fit(h, y).mahalanobis(fresh + 100).min() > found.max()
+
+
+@pytest.mark.parametrize("make", PREDICTORS.values(), ids=PREDICTORS.keys())
+@pytest.mark.parametrize("label", [2, 5, 11])
+def test_an_added_class_is_a_class_that_was_there_from_the_start(make, label):
+    h, y, fresh = problem()
+    known = y != label
+    added = make().fit(h[known], y[known]).add_class(h[~known], label)
+    whole = make().fit(h, y)
+    assert added.classes.tolist() == whole.classes.tolist()
+    torch.testing.assert_close(added.weight, whole.weight, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(added.bias, whole.bias, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(added.mahalanobis(fresh), whole.mahalanobis(fresh))
+
+
+def test_a_class_of_one_example_can_be_added():
+    h, y, _ = problem()
+    predictor = Hyperplanes().fit(h, y).add_class(h.mean(0, keepdim=True) + 50, 99)
+    assert predictor.predict(h.mean(0, keepdim=True) + 50).tolist() == [99]
+
+
+def test_classes_that_cannot_be_added():
+    h, y, fresh = problem()
+    with pytest.raises(ValueError, match="class 5 is there already"):
+        NearestMean().fit(h, y).add_class(fresh, 5)
+    with pytest.raises(RuntimeError, match="has no statistics"):
+        NearestMean().add_class(fresh, 5)

@@ -29,23 +29,20 @@ def evaluate(
     if not (run / "run.toml").exists():
         raise InputError(f"{run} is no run: it has no run.toml; train one with deeplda train --run {run}")
     config = RunConfig.read(run / "run.toml")
+    if data_dir is not None:
+        config = config.model_copy(update={"data_dir": data_dir})
 
-    from deeplda.data import load_data
     from deeplda.model import load
-    from deeplda.training.assembly import pick_device
+    from deeplda.training.assembly import pick_device, read_data
     from deeplda.training.evaluation import evaluate as score
+    from deeplda.training.progress import Progress
 
     model = load(run, network=network, device=str(pick_device(device)))
-    data = load_data(
-        config.data,
-        data_dir=data_dir or config.data_dir,
-        image_size=config.image_size,
-        split_seed=config.split_seed,
-        skip_unreadable=config.skip_unreadable,
-    )
+    data = read_data(config)
     if data.class_names != model.class_names or data.sample_shape != model.card.sample_shape:
         raise InputError(f"{config.data} has changed since {run} was trained: other classes or another image size")
-    scores = score(model, {"train": data.train, "val": data.val, "test": data.test}[split])
+    part = {"train": data.train, "val": data.val, "test": data.test}[split]
+    scores = score(model, part, Progress("quiet" if json_ else "auto").watch)
     if scores is None:
         raise InputError(f"the {split} part of {config.data} has no samples: choose another --split")
     if json_:

@@ -79,10 +79,11 @@ def _agree_with(
     folder: Path, settings: RunConfig, chosen: dict[str, Any], recipe: str | None, *, resume: bool
 ) -> RunConfig:
     """The settings of the run that is there, where there is one and it may go on; else `settings`."""
-    if not (folder / "run.toml").exists():
-        return settings
-    if not resume:
+    there = (folder / "run.toml").exists()
+    if not resume and (there or (folder / "checkpoints").exists()):
         raise InputError(f"{folder} holds a run already: pass --resume to go on with it, or choose another --run")
+    if not there:
+        return settings
     existing = RunConfig.read(folder / "run.toml")
     names = set(chosen) if recipe is None else set(RunConfig.model_fields)
     for name in sorted(names):
@@ -94,21 +95,15 @@ def _agree_with(
 
 
 def _train(folder: Path, settings: RunConfig, *, quiet: bool) -> dict[str, Any]:
-    from deeplda.data import load_data
-    from deeplda.training.assembly import check_settings
+    from deeplda.training.assembly import check_settings, read_data
     from deeplda.training.loop import train as run_loop
     from deeplda.training.progress import Progress
     from deeplda.training.run_folder import open_run
 
-    data = load_data(
-        settings.data,
-        data_dir=settings.data_dir,
-        image_size=settings.image_size,
-        split_seed=settings.split_seed,
-        skip_unreadable=settings.skip_unreadable,
-    )
-    check_settings(settings, data)
     progress = Progress("quiet" if quiet else "auto")
+    with progress.console.status(f"reading {settings.data}"):
+        data = read_data(settings)
+    check_settings(settings, data)
     with open_run(folder, settings, data.fingerprint) as run, _asked_to_stop(progress.console.print) as stop:
         try:
             return run_loop(settings, data, run, progress, stop)[1]

@@ -15,7 +15,7 @@ from deeplda.objective.discriminant import (
     regularised_root,
     right_solve,
 )
-from deeplda.predictors.linear import LinearPredictor
+from deeplda.predictors.linear import LinearPredictor, Priors, Probability
 from deeplda.predictors.statistics import FeatureStatistics
 
 Normalize = Literal["within", "unit"]
@@ -27,6 +27,7 @@ class Hyperplanes(LinearPredictor):
     Args:
         normalize: "within": e' S'_W e = 1, true LDA; "unit": eigenvectors of length 1, as the original code has them.
         alpha, lam, scatter, class_weight: of the eigenproblem, as in `RDLDALoss`.
+        probability, priors: as in `LinearPredictor`.
     """
 
     def __init__(
@@ -36,23 +37,32 @@ class Hyperplanes(LinearPredictor):
         lam: float = 1e-3,
         scatter: Scatter = "pooled",
         class_weight: ClassWeight = None,
+        *,
+        probability: Probability = "softmax",
+        priors: Priors = None,
     ) -> None:
-        super().__init__()
+        super().__init__(probability=probability, priors=priors)
         check_regularisation(alpha, lam, scatter, class_weight)
         check_word("normalize", normalize, get_args(Normalize))
         self.normalize, self.alpha, self.lam = normalize, alpha, lam
         self.scatter, self.class_weight = scatter, class_weight
 
     def statistics(self, labels: Tensor) -> FeatureStatistics:
-        return FeatureStatistics(labels, scatter=self.scatter, class_weight=self.class_weight)
+        return FeatureStatistics.for_labels(labels, scatter=self.scatter, class_weight=self.class_weight)
 
     def solve(self, statistics: FeatureStatistics) -> tuple[Tensor, Tensor]:
-        means, between = statistics.means, statistics.between()
-        root = regularised_root(statistics.within(), statistics.between_rows(), means, self.alpha, self.lam)
-        matrix = right_solve(right_solve(between, root).T, root)
-        vectors = torch.linalg.eigh((matrix + matrix.T) / 2).eigenvectors[:, -min(means.shape[1], len(means) - 1) :]
-        directions = right_solve(vectors.T, root, transpose=False)
+        means = statistics.means
+        directions = discriminant_directions(statistics, self.alpha, self.lam)
         if self.normalize == "unit":
             directions = torch.nn.functional.normalize(directions, dim=1)
         normals = (means @ directions.T) @ directions
         return normals, -(means * normals).sum(1) / 2
+
+
+def discriminant_directions(statistics: FeatureStatistics, alpha: float, lam: float) -> Tensor:
+    """The m = min(d, C - 1) top eigenvectors of S_B e = v S'_W e, e' S'_W e = 1, as rows (m, d), v ascending."""
+    means, between = statistics.means, statistics.between()
+    root = regularised_root(statistics.within(), statistics.between_rows(), means, alpha, lam)
+    matrix = right_solve(right_solve(between, root).T, root)
+    vectors = torch.linalg.eigh((matrix + matrix.T) / 2).eigenvectors[:, -min(means.shape[1], len(means) - 1) :]
+    return right_solve(vectors.T, root, transpose=False)

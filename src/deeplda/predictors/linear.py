@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Self
+from collections.abc import Sequence
+from typing import ClassVar, Literal, Self, get_args
 
 import torch
 from torch import Tensor, nn
 
+from deeplda.errors import got
+from deeplda.objective.discriminant import check_word
 from deeplda.objective.moments import check_batch
 from deeplda.predictors.statistics import FeatureStatistics
+
+Probability = Literal["softmax", "sigmoid"]
+Priors = Literal["empirical"] | Sequence[float] | None
 
 
 class LinearPredictor(nn.Module):
@@ -16,15 +22,26 @@ class LinearPredictor(nn.Module):
 
     A module whose state is buffers, so that it saves with a model and moves with `.to()`. Scores are float64.
 
+    Args:
+        probability: "softmax" of the scores, or "sigmoid", the paper's: the sigmoid of each score, normalised.
+        priors: None for equal ones, "empirical" for the shares of the classes, or a number for each class; their
+            logarithm is added to the scores.
+
     Buffers, once fitted: classes (C,) the label ids, weight (C, d), bias (C,).
     """
+
+    default_priors: ClassVar[Priors] = None
 
     classes: Tensor
     weight: Tensor
     bias: Tensor
 
-    def __init__(self) -> None:
+    def __init__(self, *, probability: Probability = "softmax", priors: Priors = None) -> None:
         super().__init__()
+        check_word("probability", probability, get_args(Probability))
+        self.probability = probability
+        self.priors = self.default_priors if priors is None else priors
+        self._statistics: FeatureStatistics | None = None
         self._set(torch.empty(0, dtype=torch.long), torch.empty(0, 0).double(), torch.empty(0).double())
 
     def fit(self, features: Tensor, labels: Tensor) -> Self:
@@ -36,16 +53,18 @@ class LinearPredictor(nn.Module):
 
     def statistics(self, labels: Tensor) -> FeatureStatistics:
         """Empty statistics to gather for this predictor, for a set with these labels."""
-        return FeatureStatistics(labels)
+        return FeatureStatistics.for_labels(labels)
 
     def fit_statistics(self, statistics: FeatureStatistics) -> Self:
         """Fit from gathered statistics."""
         device = self.weight.device
-        self._set(statistics.classes, *self.solve(statistics))
+        weight, bias = self.solve(statistics)
+        self._statistics = statistics
+        self._set(statistics.classes, weight, bias + self._log_priors(statistics))
         return self.to(device)
 
     def solve(self, statistics: FeatureStatistics) -> tuple[Tensor, Tensor]:
-        """weight (C, d) and bias (C,) from the statistics."""
+        """weight (C, d) and bias (C,) for equal priors, from the statistics."""
         raise NotImplementedError
 
     def decision_function(self, features: Tensor) -> Tensor:
@@ -57,8 +76,23 @@ class LinearPredictor(nn.Module):
         return self.classes[self.decision_function(features).argmax(1)]
 
     def predict_proba(self, features: Tensor) -> Tensor:
-        """Softmax of the scores, (n, C) float64."""
-        return self.decision_function(features).softmax(1)
+        """The probability of each class, (n, C) float64; worked out from logarithms, so that nothing overflows."""
+        scores = self.decision_function(features)
+        return (nn.functional.logsigmoid(scores) if self.probability == "sigmoid" else scores).softmax(1)
+
+    def mahalanobis(self, features: Tensor) -> Tensor:
+        """Distance of each row to the nearest class mean, in units of the pooled covariance, (n,) float64.
+
+        Large where a sample is like none of the classes: a score for what is out of distribution.
+        """
+        statistics = self._fitted_statistics()
+        whitening = statistics.whitening().to(features.device)
+        means = statistics.means.to(features.device)
+        return torch.cdist(features.double() @ whitening, means @ whitening).amin(1)
+
+    def add_class(self, features: Tensor, label: int) -> Self:
+        """Learn a new class from a few examples, features (k, d), without training: its mean and scatter join in."""
+        return self.fit_statistics(self._fitted_statistics().with_class(features.detach().cpu(), label))
 
     def forward(self, features: Tensor) -> Tensor:
         return self.decision_function(features)
@@ -68,6 +102,32 @@ class LinearPredictor(nn.Module):
         weight = torch.zeros(classes, dimensions, dtype=torch.float64)
         self._set(torch.arange(classes), weight, weight.new_zeros(classes))
         return self
+
+    def recall(self, statistics: FeatureStatistics) -> None:
+        """Know the statistics that the loaded state was fitted from."""
+        self._statistics = statistics
+
+    def _log_priors(self, statistics: FeatureStatistics) -> Tensor:
+        if self.priors is None:
+            return torch.zeros(len(statistics.classes), dtype=torch.float64)
+        if isinstance(self.priors, str):
+            check_word("priors", self.priors, ("empirical",), or_none=True)
+            return (statistics.counts / statistics.counts.sum()).log()
+        priors = torch.as_tensor(self.priors, dtype=torch.float64)
+        if priors.shape != statistics.classes.shape or not (priors > 0).all():
+            raise ValueError(
+                got(
+                    f"priors {list(self.priors)}",
+                    need=f"{len(statistics.classes)} positive numbers, one for each class",
+                    do="give them in the order of the label ids",
+                )
+            )
+        return (priors / priors.sum()).log()
+
+    def _fitted_statistics(self) -> FeatureStatistics:
+        if self._statistics is None:
+            raise RuntimeError("this predictor has no statistics: fit it, or use it through a loaded model")
+        return self._statistics
 
     def _set(self, classes: Tensor, weight: Tensor, bias: Tensor) -> None:
         # A copy, as several predictors may be fitted from the same statistics, and each saves its own.

@@ -12,6 +12,7 @@ class Softmax(LinearPredictor):
     def set_layer(self, classes: Tensor, weight: Tensor | None, bias: Tensor | None) -> "Softmax":
         """Take over the trained layer, weight (C, d) and bias (C,); None where the outputs are the scores."""
         if weight is None or bias is None:
-            weight, bias = torch.eye(len(classes)), torch.zeros(len(classes))
+            weight = torch.eye(len(classes), device=classes.device)
+            bias = weight.new_zeros(len(classes))
         self._set(classes, weight.detach().double(), bias.detach().double())
         return self

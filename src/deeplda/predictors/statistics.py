@@ -5,34 +5,48 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from deeplda.errors import got
 from deeplda.objective.discriminant import ClassWeight, Scatter, ScatterWeights, check_regularisation
-from deeplda.objective.moments import ClassMoments, class_moments
+from deeplda.objective.moments import ClassMoments, check_batch, class_moments
+
+# Directions with less than this share of variance, after each dimension is brought to variance 1, are left out.
+_LEAST_VARIANCE = 1e-8
 
 
 class FeatureStatistics:
-    """Counts, means and scatters of a set of features whose labels are known beforehand.
+    """Counts, means and scatters of a set of features of which it is known how many each class has.
 
     Args:
-        labels: (n,) the labels of the whole set, which fix the weights of the classes.
+        classes, counts: (C,) the label ids, ascending, and the samples of each in the whole set, which fix the
+            weights of the classes. `for_labels` takes them from labels.
         scatter, class_weight: the reading of S_W and S_B, as in `RDLDALoss`.
 
-    After `update` has seen every batch, the attributes are those of the whole set, exactly:
-        classes (C,), counts (C,), means (C, d), and the methods `within` (S_W), `between` (S_B), `pooled`.
+    After `update` has seen every batch, all figures are those of the whole set, exactly. They are float64, on the CPU.
     """
 
-    def __init__(self, labels: Tensor, *, scatter: Scatter = "pooled", class_weight: ClassWeight = None) -> None:
+    def __init__(
+        self, classes: Tensor, counts: Tensor, *, scatter: Scatter = "pooled", class_weight: ClassWeight = None
+    ) -> None:
         check_regularisation(1.0, 0.0, scatter, class_weight)
-        self.classes, counts = torch.unique(labels.cpu().long(), return_counts=True)
-        self.weights = ScatterWeights.of(counts.double(), len(labels), scatter, class_weight)
+        self.classes, self.scatter, self.class_weight = classes, scatter, class_weight
+        self.weights = ScatterWeights.of(counts.double(), int(counts.sum()), scatter, class_weight)
         self._plain: ClassMoments | None = None
+        # The scatter of sqrt(w) h is w times that of h, so weighted scatters merge as exactly as plain ones.
         self._weighted: ClassMoments | None = None
+
+    @classmethod
+    def for_labels(
+        cls, labels: Tensor, *, scatter: Scatter = "pooled", class_weight: ClassWeight = None
+    ) -> FeatureStatistics:
+        """Empty statistics for a set with these labels (n,)."""
+        classes, counts = torch.unique(labels.cpu().long(), return_counts=True)
+        return cls(classes, counts, scatter=scatter, class_weight=class_weight)
 
     def update(self, features: Tensor, labels: Tensor) -> None:
         """Take in a batch: features (n, d), labels (n,)."""
         features, labels = features.detach().cpu().double(), labels.cpu().long()
         self._plain = _merged(self._plain, class_moments(features, labels))
         if self.weights.uniform is None:
-            # The scatter of sqrt(w) h is w times that of h, so weighted scatters merge as exactly as plain ones.
             roots = self.weights.within.sqrt()[torch.searchsorted(self.classes, labels)]
             self._weighted = _merged(self._weighted, class_moments(features * roots[:, None], labels))
 
@@ -49,6 +63,16 @@ class FeatureStatistics:
     def pooled(self) -> Tensor:
         """The pooled covariance W / n, (d, d), whatever the reading."""
         return self._moments.within / self.counts.sum()
+
+    def whitening(self) -> Tensor:
+        """A, (d, r), with A A' the pseudo-inverse of the pooled covariance: dead dimensions are left out."""
+        covariance = self.pooled()
+        deviations = covariance.diagonal().sqrt()
+        deviations = torch.where(deviations > 0, deviations, torch.inf)
+        values, vectors = torch.linalg.eigh(covariance / torch.outer(deviations, deviations))
+        kept = values > _LEAST_VARIANCE
+        directions: Tensor = vectors[:, kept] / values[kept].sqrt() / deviations[:, None]
+        return directions
 
     def within(self) -> Tensor:
         """S_W of the reading, (d, d)."""
@@ -69,6 +93,51 @@ class FeatureStatistics:
         if self.weights.residual is not None:
             between += self._moments.within / (self.counts.sum() - 1) - self.within()
         return between
+
+    def with_class(self, features: Tensor, label: int) -> FeatureStatistics:
+        """The statistics of this set and one more class, of `features` (k, d). Raises ValueError for a class known."""
+        if label in self.classes:
+            raise ValueError(got(f"class {label} is there already", need="a new one", do="choose another id"))
+        labels = torch.full((len(features),), label)
+        check_batch(features, labels)
+        order = torch.cat([self.classes, labels[:1]]).argsort()
+        classes = torch.cat([self.classes, labels[:1]])[order]
+        counts = torch.cat([self.counts, torch.tensor([len(labels)])])[order]
+        larger = FeatureStatistics(classes, counts, scatter=self.scatter, class_weight=self.class_weight)
+        larger._plain, larger._weighted = self._moments, self._rescaled(larger.weights.within[order.argsort()][:-1])
+        larger.update(features, labels)
+        return larger
+
+    def _rescaled(self, weights: Tensor) -> ClassMoments | None:
+        """The weighted moments for other weights (C,) of the classes, which differ from ours by one common factor."""
+        if self._weighted is None:
+            return None
+        factor = weights.max() / self.weights.within.max() if self.weights.within.max() > 0 else torch.tensor(1.0)
+        moments = self._weighted
+        return ClassMoments(moments.classes, moments.counts, moments.means * factor.sqrt(), moments.within * factor)
+
+    def state(self) -> dict[str, Tensor]:
+        """Tensors that `from_state` makes the same statistics of."""
+        within = torch.empty(0) if self._weighted is None else self._weighted.within
+        return {
+            "classes": self.classes,
+            "counts": self.counts,
+            "means": self.means,
+            "within": self._moments.within,
+            "weighted": within.double(),
+        }
+
+    @classmethod
+    def from_state(
+        cls, state: dict[str, Tensor], *, scatter: Scatter = "pooled", class_weight: ClassWeight = None
+    ) -> FeatureStatistics:
+        """The statistics that `state` was taken of."""
+        classes, counts, means = state["classes"], state["counts"], state["means"]
+        statistics = cls(classes, counts, scatter=scatter, class_weight=class_weight)
+        statistics._plain = ClassMoments(classes, counts, means, state["within"])
+        if statistics.weights.uniform is None:
+            statistics._weighted = ClassMoments(classes, counts, means, state["weighted"])
+        return statistics
 
     @property
     def _moments(self) -> ClassMoments:

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from deeplda.data import Data, Part
+from deeplda.data import Data, Part, load_data
 from deeplda.errors import InputError, TrainingError, got
 from deeplda.model import Model, ModelCard
 from deeplda.networks import build_network, default_network
 from deeplda.objective import RDLDALoss
-from deeplda.predictors import Hyperplanes, Softmax
+from deeplda.predictors import Softmax
 from deeplda.training.checkpoint import Counters, Snapshot
 from deeplda.training.config import RunConfig
-from deeplda.training.evaluation import fit_predictors
+from deeplda.training.evaluation import Watch, gather_statistics, unwatched
 
 
 @dataclass
@@ -52,20 +52,30 @@ class Trainee:
         self.optimizer.step()
         return float(loss.detach())
 
-    def fit_predictors(self, part: Part) -> None:
+    def fit_predictors(self, part: Part, watch: Watch = unwatched) -> None:
         """Fit the model's predictors on `part` as the network is now; softmax takes over the trained layer."""
-        for predictor in self.model.predictors.values():
-            if isinstance(predictor, Softmax):
-                layer = self.head if isinstance(self.head, nn.Linear) else None
-                classes = torch.arange(len(self.model.class_names), device=self.device)
-                predictor.set_layer(classes, *((layer.weight, layer.bias) if layer else (None, None)))
-            elif isinstance(predictor, Hyperplanes):
-                predictor.alpha, predictor.lam = self.config.alpha, self.config.lam
         if self.config.objective != "cce":
-            fit_predictors(self.model, part, scatter=self.config.scatter, class_weight=self.config.class_weight)
+            self.model.fit_statistics(gather_statistics(self.model, part, watch))
+            return
+        softmax = self.model.predictor
+        assert isinstance(softmax, Softmax)
+        layer = self.head if isinstance(self.head, nn.Linear) else None
+        classes = torch.arange(len(self.model.class_names), device=self.device)
+        softmax.set_layer(classes, *((layer.weight, layer.bias) if layer else (None, None)))
 
     def snapshot(self, counters: Counters) -> Snapshot:
         return Snapshot.of(self.trained, self.optimizer, counters)
+
+
+def read_data(config: RunConfig) -> Data:
+    """The data of a run. Raises InputError where it cannot be read."""
+    return load_data(
+        config.data,
+        data_dir=config.data_dir,
+        image_size=config.image_size,
+        split_seed=config.split_seed,
+        skip_unreadable=config.skip_unreadable,
+    )
 
 
 def assemble(config: RunConfig, data: Data, network: nn.Module | None = None) -> Trainee:
@@ -86,6 +96,10 @@ def assemble(config: RunConfig, data: Data, network: nn.Module | None = None) ->
         sample_shape=data.sample_shape,
         class_names=data.class_names,
         predictors=("softmax",) if config.objective == "cce" else ("hyperplanes", "nearest_mean", "classic_lda"),
+        alpha=config.alpha,
+        lam=config.lam,
+        scatter=config.scatter,
+        class_weight=config.class_weight,
     )
     model = Model(card, network)
     model.normalisation.fit(data.train.inputs)

@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from deeplda.data import Part
 from deeplda.model import Model
-from deeplda.objective.discriminant import ClassWeight, Scatter
 from deeplda.predictors import FeatureStatistics
 
+# Sees the batches of a long pass go by: the batches, the number of samples, and what is being done.
+Watch = Callable[[Iterator[Tensor], int, str], Iterator[Tensor]]
 
-def fit_predictors(model: Model, part: Part, *, scatter: Scatter, class_weight: ClassWeight) -> None:
-    """Fit every predictor of the model on `part` in one pass: eval mode, no augmentation, batch by batch."""
+
+def unwatched(batches: Iterator[Tensor], _samples: int, _words: str) -> Iterator[Tensor]:
+    """Nobody looks."""
+    return batches
+
+
+def gather_statistics(model: Model, part: Part, watch: Watch = unwatched) -> FeatureStatistics:
+    """Statistics of the embedding of `part`, in one pass: eval mode, no augmentation, batch by batch."""
     labels = torch.from_numpy(part.labels)
-    statistics = FeatureStatistics(labels, scatter=scatter, class_weight=class_weight)
+    statistics = FeatureStatistics.for_labels(labels, scatter=model.card.scatter, class_weight=model.card.class_weight)
     start = 0
-    for embedding in model.embeddings(part.inputs):
+    for embedding in watch(model.embeddings(part.inputs), len(part), "fitting the predictors"):
         statistics.update(embedding, labels[start : start + len(embedding)])
         start += len(embedding)
-    for name in model.card.predictors:
-        model.named_predictor(name).fit_statistics(statistics)
+    return statistics
 
 
-def evaluate(model: Model, part: Part) -> dict[str, Any] | None:
+def evaluate(model: Model, part: Part, watch: Watch = unwatched) -> dict[str, Any] | None:
     """Accuracy and balanced accuracy by every predictor, and the confusion matrix of the deciding one.
 
     None for a part without samples, else
@@ -36,7 +44,7 @@ def evaluate(model: Model, part: Part) -> dict[str, Any] | None:
     if len(part) == 0:
         return None
     decisions: dict[str, list[NDArray[np.int64]]] = {name: [] for name in model.card.predictors}
-    for embedding in model.embeddings(part.inputs):
+    for embedding in watch(model.embeddings(part.inputs), len(part), "scoring"):
         for name, found in decisions.items():
             found.append(model.named_predictor(name).predict(embedding).cpu().numpy())
     classes = len(model.class_names)

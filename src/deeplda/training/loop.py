@@ -23,7 +23,7 @@ from deeplda.training.sampler import epoch_batches, stratified_sample
 from deeplda.training.schedule import learning_rate
 
 # During training the predictors are fitted on at most this many training samples; the final ones on all.
-_FIT_SAMPLES = 10_000
+_FIT_SAMPLES = 5_000
 _SEED_STRIDE = 1_000_003
 
 
@@ -101,8 +101,8 @@ def train(
             if stop():
                 raise StoppedError(f"stopped after epoch {counters.epoch}, saved")
 
-        progress.finishing()
-        return trainee.model, _finish(data, run, trainee, counters)
+        progress.close()
+        return trainee.model, _finish(data, run, trainee, counters, progress)
 
 
 def _take_up(run: Run, trainee: Trainee) -> Counters:
@@ -140,10 +140,10 @@ def _out_of_patience(config: RunConfig, counters: Counters) -> bool:
     return config.patience is not None and counters.epoch - counters.best_epoch >= config.patience
 
 
-def _finish(data: Data, run: Run, trainee: Trainee, counters: Counters) -> dict[str, Any]:
+def _finish(data: Data, run: Run, trainee: Trainee, counters: Counters, progress: Progress) -> dict[str, Any]:
     """Best weights, predictors fitted on the whole training part, the model saved and scored."""
     run.best().restore(trainee.trained)
-    trainee.fit_predictors(data.train)
+    trainee.fit_predictors(data.train, progress.watch)
     run.save_model(trainee.model)
     summary = {
         "kind": "summary",
@@ -151,7 +151,7 @@ def _finish(data: Data, run: Run, trainee: Trainee, counters: Counters) -> dict[
         "best_epoch": counters.best_epoch,
         "seconds": round(counters.seconds, 3),
         "validation": evaluate(trainee.model, data.val),
-        "test": evaluate(trainee.model, data.test),
+        "test": evaluate(trainee.model, data.test, progress.watch),
         "class_names": list(data.class_names),
     }
     run.log(summary)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
-from torch import nn
+from torch import Tensor, nn
 
 from deeplda.data import Data
 from deeplda.objective import RDLDALoss
@@ -80,10 +81,17 @@ class Progress:
             f"{rate:,.0f} samples/s  left {left:,.0f} s{mark}"
         )
 
-    def finishing(self) -> None:
-        """Training is done; the model is being made."""
-        self.close()
-        self.console.print("fitting the predictors on the whole training part, and scoring the test part")
+    def watch(self, batches: Iterator[Tensor], samples: int, words: str) -> Iterator[Tensor]:
+        """Hand on the batches of a long pass, and show how far it is."""
+        if not self.console.is_terminal or self.console.quiet:
+            self.console.print(f"{words}: {samples:,} samples")
+            yield from batches
+            return
+        with Bar(*Bar.get_default_columns(), console=self.console, transient=True) as bar:
+            task = bar.add_task(words, total=samples)
+            for batch in batches:
+                yield batch
+                bar.advance(task, len(batch))
 
     def close(self) -> None:
         """Leave the terminal as it was."""
