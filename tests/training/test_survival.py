@@ -1,5 +1,6 @@
 """Runs that are killed and resumed end in the same bytes as runs that are not."""
 
+import json
 import random
 import signal
 import subprocess
@@ -13,6 +14,8 @@ SETTINGS = (
     "--epochs", "6", "--width", "0.5", "--batch-size", "60", "--flip", "--translate", "1",
     "--checkpoint-seconds", "0.02", "--network", "slow:make",
 )  # fmt: skip
+# Steps in an epoch: 1,257 training samples.
+STEPS = 21
 # The digits network with dropout and a pause in each step, so that a kill finds it at work.
 SLOW = """
 import time
@@ -52,42 +55,50 @@ def places(tmp_path):
     return folders
 
 
-def wait_for_training(process, run, seconds=60):
-    """Until the first checkpoint is there, so that the kill does not fall into the import of torch."""
+def steps_saved(run):
+    """How far the newest checkpoint is, in steps; -1 where there is none, or it is just being exchanged."""
+    try:
+        counters = json.loads((run / "checkpoints" / "last" / "checkpoint.json").read_text())["counters"]
+    except OSError:
+        return -1
+    return STEPS * counters["epoch"] + counters["step"]
+
+
+def wait_for_step(process, run, step, seconds=120):
+    """Until a checkpoint at or after `step` is there."""
     deadline = time.monotonic() + seconds
-    while not (run / "checkpoints" / "last").exists() and process.poll() is None:
+    while steps_saved(run) < step:
+        assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
-        time.sleep(0.01)
+        time.sleep(0.005)
 
 
 def test_killed_at_random_moments(places):
     whole, killed = places
     reference = start(whole)
     rng = random.Random(0)
-    kills = 0
-    while kills < 4:
+    for step in sorted(rng.sample(range(1, 5 * STEPS), 4)):
         process = start(killed, "--resume")
-        wait_for_training(process, killed / "run")
-        time.sleep(rng.uniform(0.0, 1.0) if kills == 0 else rng.uniform(3.0, 5.0))
-        if process.poll() is not None:
-            break
+        wait_for_step(process, killed / "run", step)
+        time.sleep(rng.uniform(0.0, 0.1))
         process.send_signal(signal.SIGKILL)
         process.communicate()
-        kills += 1
+        assert process.returncode == -signal.SIGKILL
     last = start(killed, "--resume")
     _, errors = last.communicate(timeout=300)
     assert last.returncode == 0, errors
     _, errors = reference.communicate(timeout=300)
     assert reference.returncode == 0, errors
-    assert kills >= 3
     assert weights(killed) == weights(whole)
+    epochs = [json.loads(line)["epoch"] for line in (killed / "run" / "metrics.jsonl").read_text().splitlines()[:-1]]
+    assert epochs == [1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_saves_and_says_how_to_go_on(places, number):
     _, folder = places
     process = start(folder)
-    wait_for_training(process, folder / "run")
+    wait_for_step(process, folder / "run", 1)
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -99,7 +110,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(places, number):
 def test_a_second_process_is_refused(places):
     _, folder = places
     first = start(folder)
-    wait_for_training(first, folder / "run")
+    wait_for_step(first, folder / "run", 1)
     second = start(folder, "--resume")
     _, errors = second.communicate(timeout=60)
     assert second.returncode == 2

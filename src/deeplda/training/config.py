@@ -37,7 +37,7 @@ class TrainConfig(BaseModel):
 
     epochs: int = Field(30, ge=1, description="Passes over the training part.")
     batch_size: int = Field(200, ge=2, description="Samples in a step.")
-    learning_rate: float = Field(0.1, gt=0, allow_inf_nan=False, description="Highest learning rate.")
+    learning_rate: float = Field(0.03, gt=0, allow_inf_nan=False, description="Highest learning rate.")
     momentum: float = Field(0.9, gt=0, lt=1, description="Nesterov momentum of SGD.")
     weight_decay: float = Field(1e-4, ge=0, allow_inf_nan=False, description="On all parameters.")
     schedule: Literal["halving", "one-cycle"] = Field(

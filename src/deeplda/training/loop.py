@@ -125,9 +125,9 @@ def _spectrum(criterion: nn.Module) -> dict[str, Any]:
 
 
 def _next_epoch(counters: Counters, validation: dict[str, Any] | None, seconds: float) -> Counters:
-    """The counters after an epoch; the first of equally good epochs stays the best, without validation the last."""
+    """The counters after an epoch; the last of equally good epochs is the best, and without validation the last."""
     accuracy = validation["accuracy"] if validation else counters.best_accuracy
-    better = validation is None or accuracy > counters.best_accuracy
+    better = accuracy >= counters.best_accuracy
     return Counters(
         epoch=counters.epoch + 1,
         seconds=seconds,
