@@ -10,7 +10,7 @@ from PIL import Image
 
 from deeplda.data import load_data
 
-QUICK = ("--epochs", "2", "--width", "0.25")
+QUICK = ("--epochs", "2", "--width", "0.25", "--learning-rate", "0.1")
 
 
 def deeplda(*arguments, cwd, check=None):
