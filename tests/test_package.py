@@ -17,7 +17,8 @@ LAYERS = [
     ["predictors"],
     ["networks", "subclasses", "data"],
     ["model"],
-    ["training", "estimators"],
+    ["training"],
+    ["estimators"],
     ["experiments", "report", "export"],
     ["cli"],
 ]

@@ -7,13 +7,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from deeplda.estimators import DeepLDAClassifier
     from deeplda.model import load
     from deeplda.objective import RDLDALoss
 
 __version__ = "0.1.0.dev0"
-__all__ = ["RDLDALoss", "__version__", "load"]
+__all__ = ["DeepLDAClassifier", "RDLDALoss", "__version__", "load"]
 
-_HOME = {"RDLDALoss": "deeplda.objective", "load": "deeplda.model"}
+_HOME = {
+    "DeepLDAClassifier": "deeplda.estimators",
+    "RDLDALoss": "deeplda.objective",
+    "load": "deeplda.model",
+}
 
 
 def __getattr__(name: str) -> Any:

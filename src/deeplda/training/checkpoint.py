@@ -25,7 +25,8 @@ class Counters(BaseModel):
     step: int = Field(0, ge=0, description="Steps completed of the running epoch: the sampler's position.")
     loss_sum: float = Field(0.0, description="Sum of the losses of those steps.")
     seconds: float = Field(0.0, description="Time spent, evaluation included.")
-    best_epoch: int = Field(0, ge=0, description="The epoch with the best validation.")
+    best_epoch: int = Field(0, ge=0, description="The last epoch with the best validation.")
+    risen_epoch: int = Field(0, ge=0, description="The epoch at which validation last rose.")
     best_accuracy: float = Field(-1.0, description="Its accuracy.")
 
 

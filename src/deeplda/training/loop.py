@@ -132,12 +132,13 @@ def _next_epoch(counters: Counters, validation: dict[str, Any] | None, seconds: 
         epoch=counters.epoch + 1,
         seconds=seconds,
         best_epoch=counters.epoch + 1 if better else counters.best_epoch,
+        risen_epoch=counters.epoch + 1 if accuracy > counters.best_accuracy else counters.risen_epoch,
         best_accuracy=accuracy if better else counters.best_accuracy,
     )
 
 
 def _out_of_patience(config: RunConfig, counters: Counters) -> bool:
-    return config.patience is not None and counters.epoch - counters.best_epoch >= config.patience
+    return config.patience is not None and counters.epoch - counters.risen_epoch >= config.patience
 
 
 def _finish(data: Data, run: Run, trainee: Trainee, counters: Counters, progress: Progress) -> dict[str, Any]:

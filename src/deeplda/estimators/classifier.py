@@ -1,0 +1,351 @@
+"""DeepLDAClassifier: a network trained to separate classes linearly, as a scikit-learn classifier and transformer."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor, nn
+
+from deeplda.data import Data, Part
+from deeplda.errors import InputError, got
+from deeplda.estimators import saving
+from deeplda.estimators.preparation import (
+    NetworkFactory,
+    arrays_as_data,
+    build_own,
+    held_out,
+    log_class_weights,
+    own_network,
+    run_settings,
+)
+from deeplda.model import Model
+from deeplda.predictors import discriminant_directions
+from deeplda.training.config import RunConfig
+from deeplda.training.evaluation import gather_statistics
+from deeplda.training.loop import train
+from deeplda.training.memory_run import MemoryRun
+from deeplda.training.progress import Progress
+
+# Others are turned into the first: rows are computed with in float64, images stay as small as they come.
+_DTYPES = [np.float64, np.float32, np.uint8]
+# Rows are predicted in blocks of this size, filled up where there are fewer: products of other shapes round otherwise.
+_BLOCK = 128
+
+
+class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn is not typed
+    """Deep linear discriminant analysis.
+
+    A network is trained on the discriminant objective, so that its output, the embedding, is compact within classes
+    and linearly separable between them; a linear predictor on the embedding decides. The training is that of
+    `deeplda train`.
+
+    Samples are rows of numbers (n, features), standardised inside, or images (n, channels, height, width), whose
+    channels are. Rows are predicted in float64 and in blocks of one size: the answer for a row is the same, to the
+    last bit, whatever rows come with it.
+
+    Parameters
+    ----------
+    network : None, str, nn.Module or callable, default=None
+        None: an MLP for rows and a convolutional network for images. A name: as `deeplda train --network` takes it.
+        A module: a copy of it is trained, from the weights it has. A callable: called as
+        `network(sample_shape, embedding_dim)`, returns the module to train.
+    objective : {"rdlda", "dlda", "cce"}, default="rdlda"
+        The regularised discriminant objective, the one with alpha 1, or cross-entropy.
+    alpha, lam, epsilon, statistic, scatter
+        Of the objective, as in `RDLDALoss`.
+    predictor : {"hyperplanes", "nearest_mean", "classic_lda"}, default="hyperplanes"
+        What decides on the embedding. With objective "cce" it is softmax and this is not looked at.
+    embedding_dim : int, default=None
+        Width of the embedding; None: the number of classes, or what the module given as `network` has.
+    max_epochs : int, default=100
+        Passes over the training samples, unless `early_stopping` ends before.
+    batch_size : int, default=200
+        Samples in a step. More are taken where batches would come out with one class alone.
+    learning_rate : float, default=0.1
+        The highest learning rate; it rises in the first quarter of the steps and falls to 0 in the rest.
+    weight_decay : float, default=0.01
+        On all parameters of the network.
+    early_stopping : bool, default=False
+        Hold samples out, stop when their accuracy has not risen for `n_iter_no_change` epochs, and keep the best.
+    validation_fraction : float, default=0.1
+        Share of the samples held out for that, stratified.
+    n_iter_no_change : int, default=10
+        Epochs to wait for a better accuracy.
+    class_weight : None, "balanced" or dict, default=None
+        "balanced": classes count alike in the objective, and in the decisions. A dict {label: weight}, weight 1 for
+        labels left out: the priors with which the predictor decides are multiplied by the weights (equal priors for
+        hyperplanes and nearest mean, the shares of the classes for classic LDA and softmax), as if costs or class
+        shares were to differ by these factors; the training is the same.
+    device : str, default="cpu"
+        Where to train: "cpu", "cuda", ..., "auto" for CUDA where there is one. Rows are predicted on the CPU.
+    verbose : int, default=0
+        More than 0: report on stderr.
+    random_state : int, RandomState or None, default=None
+        Fixes weights, order of the samples, and the split for early stopping.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The labels, sorted.
+    n_features_in_ : int
+        Number of features; of channels for images.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Where `X` had columns with names that are strings.
+    model_ : deeplda.model.Model
+        The trained model; class names are the labels as strings.
+    n_iter_ : int
+        Epochs that were run.
+    loss_curve_ : list of float, of length n_iter_
+        Mean loss of each epoch. The discriminant losses are negative by nature.
+    validation_scores_ : list of float, of length n_iter_
+        Accuracy on the held-out samples (by the hyperplanes, or softmax); only with `early_stopping`.
+    xbar_ : ndarray of shape (embedding_dim,)
+        Mean embedding of the training samples.
+    scalings_ : ndarray of shape (embedding_dim, n_components)
+        The discriminant directions, strongest first; n_components = min(embedding_dim, n_classes - 1).
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from deeplda import DeepLDAClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> classifier = DeepLDAClassifier(random_state=0).fit(X, y)
+    >>> classifier.transform(X).shape
+    (150, 2)
+    """
+
+    def __init__(
+        self,
+        *,
+        network: str | nn.Module | NetworkFactory | None = None,
+        objective: Literal["rdlda", "dlda", "cce"] = "rdlda",
+        alpha: float = 0.6,
+        lam: float = 1e-3,
+        epsilon: float = 1.0,
+        statistic: Literal["smallest", "wilks", "pillai", "hotelling"] = "smallest",
+        scatter: Literal["pooled", "sum", "dorfer"] = "pooled",
+        predictor: Literal["hyperplanes", "nearest_mean", "classic_lda"] = "hyperplanes",
+        embedding_dim: int | None = None,
+        max_epochs: int = 100,
+        batch_size: int = 200,
+        learning_rate: float = 0.1,
+        weight_decay: float = 0.01,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 10,
+        class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
+        device: str = "cpu",
+        verbose: int = 0,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.network = network
+        self.objective = objective
+        self.alpha = alpha
+        self.lam = lam
+        self.epsilon = epsilon
+        self.statistic = statistic
+        self.scatter = scatter
+        self.predictor = predictor
+        self.embedding_dim = embedding_dim
+        self.max_epochs = max_epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.class_weight = class_weight
+        self.device = device
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: ArrayLike, **refused: object) -> Self:  # noqa: N803
+        """Train on samples X, (n, features) or (n, channels, height, width), with labels y, (n,)."""
+        _refuse(refused)
+        inputs, targets = validate_data(self, X, y, dtype=_DTYPES, allow_nd=True, force_writeable=True)
+        if inputs.ndim not in (2, 4):
+            raise InputError(
+                got(f"X has shape {inputs.shape}", need="2 axes for rows or 4 for images", do="reshape the samples")
+            )
+        labels = self._take_labels(targets)
+        log_weights = log_class_weights(self.class_weight, self.classes_, labels, self.predictor)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        config = run_settings(self.get_params(deep=False), labels, seed)
+        network, width = own_network(self.network, inputs.shape[1:], config.embedding_dim, len(self.classes_), seed)
+        config = config.model_copy(update={"embedding_dim": width})
+
+        train_part, validation = Part(inputs, labels), Part(inputs[:0], labels[:0])
+        if self.early_stopping:
+            rest, held = held_out(labels, self.validation_fraction, seed)
+            train_part, validation = train_part.take(rest), train_part.take(held)
+        data, scaler = arrays_as_data(train_part, validation, tuple(map(str, self.classes_)))
+        self._train(config, data, network)
+        if scaler is not None:
+            _take_in(self.model_, scaler.mean_, scaler.scale_)
+        self._finish(train_part, log_weights)
+        return self
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
+        """Label of each sample, (n,)."""
+        places = self._apply(X, self._scores).argmax(1)
+        labels: NDArray[Any] = self.classes_[places]
+        return labels
+
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
+        """Probability of each class, (n, n_classes), in the order of `classes_`."""
+        return self._apply(X, lambda embedding: self.model_.predictor.predict_proba(embedding))
+
+    def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
+        """Score of each class, (n, n_classes); for two classes that of the second less that of the first, (n,)."""
+        scores = self._apply(X, self._scores)
+        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def transform(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
+        """The discriminant coordinates, (n, n_components): the embedding projected on the discriminant directions.
+
+        Along each, the training samples have variance 1 within classes (as far as S'_W, with its alpha and lam, is
+        their scatter), and all that tells class means apart is there.
+        """
+        check_is_fitted(self)
+        mean, directions = torch.from_numpy(self.xbar_), torch.from_numpy(self.scalings_)
+        return self._apply(X, lambda embedding: (embedding.cpu().double() - mean) @ directions)
+
+    def save(self, path: str | Path) -> None:
+        """Write the classifier to a new folder, without pickle; `load` reads it, and so does `deeplda.load`."""
+        check_is_fitted(self)
+        dtype, classes = saving.labels_as_json(self.classes_)
+        parameters = self.get_params(deep=False)
+        weights = parameters.pop("class_weight")
+        if isinstance(weights, str):
+            parameters["class_weight"] = weights
+        names = getattr(self, "feature_names_in_", None)
+        record = saving.Record(
+            parameters=saving.parameters_as_json(parameters),
+            class_weight=saving.weights_as_json(weights) if isinstance(weights, Mapping) else None,
+            dtype=dtype,
+            classes=classes,
+            n_features=self.n_features_in_,
+            feature_names=None if names is None else names.tolist(),
+            losses=self.loss_curve_,
+            validation_scores=getattr(self, "validation_scores_", None),
+        )
+        saving.write(Path(path), record, self.model_, {"xbar": self.xbar_, "scalings": self.scalings_})
+
+    @classmethod
+    def load(
+        cls, path: str | Path, *, network: str | nn.Module | NetworkFactory | None = None, device: str = "cpu"
+    ) -> Self:
+        """The classifier that `save` wrote. Where its network is code of your own, pass `network` as for training."""
+        folder = Path(path)
+        record = saving.read_record(folder)
+        parameters: dict[str, Any] = {"network": network, **record.parameters}
+        if record.class_weight is not None:
+            parameters["class_weight"] = dict(record.class_weight)
+        classifier = cls(**parameters)
+        if network is not None and not isinstance(network, str):
+            card = saving.read_card(folder)
+            network = build_own(network, card.sample_shape, card.embedding_dim)
+        classifier.model_, coordinates = saving.read_model(folder, network, device)
+        classifier.xbar_, classifier.scalings_ = coordinates["xbar"], coordinates["scalings"]
+        classifier.classes_ = saving.labels_from_json(record.dtype, record.classes)
+        classifier.n_features_in_ = record.n_features
+        if record.feature_names is not None:
+            classifier.feature_names_in_ = np.array(record.feature_names, dtype=object)
+        classifier.loss_curve_, classifier.n_iter_ = record.losses, len(record.losses)
+        if record.validation_scores is not None:
+            classifier.validation_scores_ = record.validation_scores
+        return classifier
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.scalings_.shape[1])
+
+    def _take_labels(self, y: NDArray[Any]) -> NDArray[np.int64]:
+        check_classification_targets(y)
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise InputError("The number of classes has to be greater than one; got 1 class: add samples of another")
+        return labels.astype(np.int64)
+
+    def _train(self, config: RunConfig, data: Data, network: nn.Module | None) -> None:
+        run, progress = MemoryRun(), Progress("auto" if self.verbose else "quiet")
+        try:
+            with warnings.catch_warnings():
+                # The batches of a small table are what they are, and the ridge is there for them.
+                warnings.filterwarnings("ignore", ".*the ridge lam=.* rather than the data decides", UserWarning)
+                self.model_, _ = train(config, data, run, progress, network=network)
+        finally:
+            progress.close()
+        epochs = [row for row in run.rows if row["kind"] == "epoch"]
+        self.n_iter_ = len(epochs)
+        self.loss_curve_ = [row["loss"] for row in epochs]
+        if self.early_stopping:
+            self.validation_scores_ = [row["validation"]["accuracy"] for row in epochs]
+        elif hasattr(self, "validation_scores_"):
+            del self.validation_scores_  # of a fit before this one
+
+    def _finish(self, part: Part, log_weights: NDArray[np.float64]) -> None:
+        """Predictors and coordinates from the training samples as they came, and the weights of the classes."""
+        model, card = self.model_, self.model_.card
+        update: dict[str, Any] = {}
+        if self.network is not None and not isinstance(self.network, str):
+            kind = type(self.network) if isinstance(self.network, nn.Module) else self.network
+            name = getattr(kind, "__qualname__", type(kind).__qualname__)
+            update["network"] = f"{getattr(kind, '__module__', '')}:{name}"
+        statistics = gather_statistics(model, part)
+        if self.objective != "cce":
+            model.fit_statistics(statistics)
+            update["predictors"] = (self.predictor, *(name for name in card.predictors if name != self.predictor))
+        model.card = card.model_copy(update=update)
+        model.predictor.bias += torch.as_tensor(log_weights).to(model.predictor.bias)
+        self.xbar_ = (statistics.counts @ statistics.means / statistics.counts.sum()).numpy()
+        # Rows with ascending eigenvalues become columns, the strongest first.
+        self.scalings_ = discriminant_directions(statistics, card.alpha, card.lam).flip(0).T.contiguous().numpy()
+
+    def _scores(self, embedding: Tensor) -> Tensor:
+        return self.model_.predictor.decision_function(embedding)
+
+    def _apply(self, X: ArrayLike, linear: Callable[[Tensor], Tensor]) -> NDArray[np.float64]:  # noqa: N803
+        """`linear` of the embedding of X."""
+        check_is_fitted(self)
+        inputs = validate_data(self, X, reset=False, dtype=_DTYPES, allow_nd=True, force_writeable=True)
+        parts = [linear(embedding)[:rows].cpu().numpy() for embedding, rows in self._embeddings(inputs)]
+        return np.concatenate(parts)
+
+    def _embeddings(self, inputs: NDArray[Any]) -> Iterator[tuple[Tensor, int]]:
+        """The embedding in batches, and how many rows of each count."""
+        if inputs.ndim != 2:
+            yield from ((embedding, len(embedding)) for embedding in self.model_.embeddings(inputs))
+            return
+        for start in range(0, len(inputs), _BLOCK):
+            rows = inputs[start : start + _BLOCK]
+            block = np.pad(rows, ((0, _BLOCK - len(rows)), (0, 0)), mode="edge")
+            yield from ((embedding, len(rows)) for embedding in self.model_.embeddings(block))
+
+
+def _take_in(model: Model, mean: NDArray[np.float64], deviation: NDArray[np.float64]) -> None:
+    """Make the model one of float64 that takes rows as they were before (x - mean) / deviation."""
+    model.cpu().double()
+    normalisation = model.normalisation
+    offset, factor = torch.from_numpy(mean), torch.from_numpy(deviation)
+    normalisation.mean.mul_(factor).add_(offset)
+    normalisation.deviation.mul_(factor)
+
+
+def _refuse(options: Mapping[str, object]) -> None:
+    """Raise for options that fit does not have."""
+    if options:
+        names = ", ".join(options)
+        raise TypeError(
+            got(f"fit came with {names}", need="X and y alone", do="weigh classes by class_weight, samples cannot be")
+        )

@@ -1,0 +1,347 @@
+"""The estimator among scikit-learn's tools, on rows and on images, and what its parameters mean."""
+
+import pickle
+import warnings
+
+import joblib
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.datasets import load_digits, load_iris, make_blobs
+from sklearn.decomposition import PCA
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from torch import nn
+
+from deeplda.estimators import DeepLDAClassifier
+
+FAST = {"max_epochs": 10, "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def iris():
+    return load_iris(return_X_y=True)
+
+
+@pytest.fixture(scope="module")
+def images():
+    pixels, labels = load_digits(n_class=3, return_X_y=True)
+    return pixels.reshape(-1, 1, 8, 8)[:150], labels[:150]
+
+
+@pytest.fixture(scope="module")
+def fitted(iris):
+    return DeepLDAClassifier(random_state=0, max_epochs=30).fit(*iris)
+
+
+@pytest.fixture(scope="module")
+def overlapping():
+    return make_blobs([150, 50], centers=np.array([[0, 0], [1, 1]]), cluster_std=1.5, random_state=0)
+
+
+class TestAmongScikitLearn:
+    def test_pipeline(self, iris):
+        assert make_pipeline(PCA(3), DeepLDAClassifier(**FAST)).fit(*iris).score(*iris) > 0.9
+
+    def test_transformer_in_a_pipeline(self, iris):
+        assert make_pipeline(DeepLDAClassifier(**FAST), LinearDiscriminantAnalysis()).fit(*iris).score(*iris) > 0.9
+
+    def test_grid_search_over_alpha(self, iris):
+        search = GridSearchCV(DeepLDAClassifier(**FAST), {"alpha": np.array([0.0, 0.6, 1.0])}, cv=2).fit(*iris)
+        assert search.best_score_ > 0.9
+        assert len(set(search.cv_results_["mean_test_score"])) >= 1
+
+    def test_cross_val_score(self, iris):
+        assert cross_val_score(DeepLDAClassifier(**FAST), *iris, cv=3).min() > 0.85
+
+    def test_calibration(self, iris):
+        calibrated = CalibratedClassifierCV(DeepLDAClassifier(**FAST), cv=2).fit(*iris)
+        assert calibrated.score(*iris) > 0.9
+
+    def test_clone_keeps_every_parameter(self):
+        original = DeepLDAClassifier(alpha=0.3, network=nn.Linear(4, 3), class_weight={0: 2.0})
+        copied = clone(original)
+        assert copied.network is not original.network
+        assert {**copied.get_params(), "network": None} == {**original.get_params(), "network": None}
+
+    @pytest.mark.parametrize("carry", [lambda c: pickle.loads(pickle.dumps(c)), None])
+    def test_pickle_and_joblib(self, fitted, iris, tmp_path, carry):
+        if carry is None:
+            joblib.dump(fitted, tmp_path / "classifier.joblib")
+            other = joblib.load(tmp_path / "classifier.joblib")
+        else:
+            other = carry(fitted)
+        np.testing.assert_array_equal(other.decision_function(iris[0]), fitted.decision_function(iris[0]))
+
+    def test_pandas_in_and_out(self, iris):
+        pandas = pytest.importorskip("pandas")
+        frame = pandas.DataFrame(iris[0], columns=["a", "b", "c", "d"])
+        labels = pandas.Series(iris[1]).map({0: "setosa", 1: "versicolor", 2: "virginica"})
+        classifier = DeepLDAClassifier(**FAST).set_output(transform="pandas").fit(frame, labels)
+        assert classifier.feature_names_in_.tolist() == ["a", "b", "c", "d"]
+        coordinates = classifier.transform(frame)
+        assert coordinates.columns.tolist() == ["deepldaclassifier0", "deepldaclassifier1"]
+        assert set(classifier.predict(frame)) == {"setosa", "versicolor", "virginica"}
+        with pytest.raises(ValueError, match="feature names"):
+            classifier.predict(frame[["b", "a", "c", "d"]])
+
+
+class TestAnswers:
+    def test_a_row_answers_the_same_in_any_company(self, fitted, iris):
+        rows = np.concatenate([iris[0], iris[0] + 0.01])
+        for method in (fitted.decision_function, fitted.predict_proba, fitted.transform):
+            together = method(rows)
+            np.testing.assert_array_equal(np.concatenate([method(row[None]) for row in rows[::37]]), together[::37])
+            np.testing.assert_array_equal(method(rows[5:90]), together[5:90])
+            np.testing.assert_array_equal(method(rows[::-1])[::-1], together)
+
+    def test_answers_agree(self, fitted, iris):
+        scores, probabilities = fitted.decision_function(iris[0]), fitted.predict_proba(iris[0])
+        assert (fitted.classes_[scores.argmax(1)] == fitted.predict(iris[0])).all()
+        np.testing.assert_allclose(probabilities, np.exp(scores - np.logaddexp.reduce(scores, 1, keepdims=True)))
+        assert fitted.model_.predict(iris[0]).tolist() == fitted.predict(iris[0]).astype(str).tolist()
+
+    def test_the_same_seed_gives_the_same_and_another_does_not(self, iris):
+        first, again, other = (
+            DeepLDAClassifier(max_epochs=3, random_state=seed).fit(*iris).decision_function(iris[0])
+            for seed in (7, 7, 8)
+        )
+        np.testing.assert_array_equal(first, again)
+        assert not np.allclose(first, other)
+
+    def test_fit_leaves_the_random_numbers_of_torch_alone(self, iris):
+        torch.manual_seed(3)
+        before = torch.random.get_rng_state()
+        DeepLDAClassifier(network=lambda shape, width: nn.Linear(*shape, width), **FAST).fit(*iris)
+        assert torch.equal(before, torch.random.get_rng_state())
+
+    def test_two_classes_have_one_score(self, iris):
+        rows, labels = iris[0][50:], np.where(iris[1][50:] == 1, "no", "yes")
+        classifier = DeepLDAClassifier(**FAST).fit(rows, labels)
+        score = classifier.decision_function(rows)
+        assert score.shape == (100,)
+        assert (np.where(score > 0, "yes", "no") == classifier.predict(rows)).all()
+        assert classifier.transform(rows).shape == (100, 1)
+
+    @pytest.mark.parametrize("predictor", ["hyperplanes", "nearest_mean", "classic_lda"])
+    def test_every_predictor_decides(self, iris, predictor):
+        classifier = DeepLDAClassifier(predictor=predictor, **FAST).fit(*iris)
+        chosen = classifier.model_.named_predictor(predictor)
+        embedding = torch.as_tensor(classifier.model_.transform(iris[0]))
+        assert classifier.predict(iris[0]).tolist() == chosen.predict(embedding).tolist()
+        assert classifier.score(*iris) > 0.9
+
+    def test_coordinates_are_those_of_lda_on_the_embedding(self, iris):
+        classifier = DeepLDAClassifier(alpha=1.0, lam=0.0, **FAST).fit(*iris)
+        coordinates, embedding = classifier.transform(iris[0]), classifier.model_.transform(iris[0])
+        reference = LinearDiscriminantAnalysis(solver="svd").fit(embedding, iris[1]).transform(embedding)
+        # The signs are free, and so is whether the within scatter is divided by n or by n - C.
+        ratio = coordinates / reference
+        np.testing.assert_allclose(ratio, np.tile(np.sign(ratio[0]) * np.abs(ratio[0, 0]), (150, 1)), rtol=1e-5)
+        centred = coordinates - np.stack([coordinates[iris[1] == c].mean(0) for c in range(3)])[iris[1]]
+        np.testing.assert_allclose(centred.T @ centred / 150, np.eye(2), atol=1e-6)
+
+    def test_coordinates_hold_all_that_the_hyperplanes_use(self, fitted, iris):
+        coordinates = fitted.transform(iris[0])
+        means = np.stack([coordinates[iris[1] == c].mean(0) for c in range(3)])
+        scores = coordinates @ means.T - (means**2).sum(1) / 2
+        ours = fitted.decision_function(iris[0])
+        np.testing.assert_allclose(scores - scores[:, :1], ours - ours[:, :1], rtol=1e-6, atol=1e-6)
+
+    def test_features_of_any_size_and_offset(self, iris):
+        rows, labels = iris
+        changed = rows * np.array([1e-12, 1e9, 1.0, 1e3]) + np.array([0.0, 1e12, 1e6, -1e5])
+        plain, other = (DeepLDAClassifier(**FAST).fit(x, labels).predict_proba(x) for x in (rows, changed))
+        np.testing.assert_allclose(plain, other, atol=1e-2)
+
+    def test_a_constant_feature_does_no_harm(self, iris):
+        rows = np.column_stack([iris[0], np.full(150, 0.1)])
+        classifier = DeepLDAClassifier(**FAST).fit(rows, iris[1])
+        moved = rows + np.array([0, 0, 0, 0, 1e-6])
+        np.testing.assert_allclose(classifier.predict_proba(rows), classifier.predict_proba(moved), atol=1e-3)
+
+
+class TestImages:
+    @pytest.mark.parametrize("dtype", [np.float64, np.uint8])
+    def test_images(self, images, dtype):
+        pixels, labels = images[0].astype(dtype), images[1]
+        classifier = DeepLDAClassifier(max_epochs=4, batch_size=50, random_state=0).fit(pixels, labels)
+        assert classifier.score(pixels, labels) > 0.9
+        assert classifier.transform(pixels).shape == (150, 2)
+        assert classifier.predict_proba(pixels[:1]).shape == (1, 3)
+        with pytest.raises(ValueError, match="inputs of shape"):
+            classifier.predict(pixels[:, :, :7])
+
+    def test_other_shapes_are_refused(self, images):
+        with pytest.raises(ValueError, match="2 axes for rows or 4 for images"):
+            DeepLDAClassifier().fit(images[0][:, 0], images[1])
+
+
+class TestOwnNetworks:
+    def test_a_module_is_copied(self, iris):
+        network = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 5))
+        before = {name: value.clone() for name, value in network.state_dict().items()}
+        classifier = DeepLDAClassifier(network=network, **FAST).fit(*iris)
+        assert all(torch.equal(before[name], value) for name, value in network.state_dict().items())
+        assert classifier.model_.card.embedding_dim == 5
+        assert classifier.transform(iris[0]).shape == (150, 2)
+        assert classifier.score(*iris) > 0.8
+
+    def test_a_callable_gets_shape_and_width(self, iris):
+        asked = []
+
+        def build(sample_shape, embedding_dim):
+            asked.append((sample_shape, embedding_dim))
+            return nn.Linear(sample_shape[0], embedding_dim)
+
+        classifier = DeepLDAClassifier(network=build, embedding_dim=4, **FAST).fit(*iris)
+        assert asked == [((4,), 4)]
+        assert classifier.score(*iris) > 0.8
+
+    def test_a_name(self, iris):
+        assert DeepLDAClassifier(network="mlp", **FAST).fit(*iris).model_.card.network == "mlp"
+        with pytest.raises(ValueError, match="did you mean 'mlp'"):
+            DeepLDAClassifier(network="mlpp").fit(*iris)
+
+    @pytest.mark.parametrize(
+        ("network", "message"),
+        [
+            (3, "network is 3"),
+            (lambda _shape, _width: "no", "network is <function"),
+            (nn.Flatten(0), "turns one sample into"),
+        ],
+    )
+    def test_what_is_no_network_is_refused(self, iris, network, message):
+        with pytest.raises(ValueError, match=message):
+            DeepLDAClassifier(network=network).fit(*iris)
+
+    def test_a_width_that_does_not_agree_is_refused(self, iris):
+        with pytest.raises(ValueError, match="gives 3 numbers for a sample and embedding_dim is 4"):
+            DeepLDAClassifier(network=nn.Linear(4, 3), embedding_dim=4).fit(*iris)
+
+
+class TestSettings:
+    def test_curves(self, iris):
+        classifier = DeepLDAClassifier(**FAST).fit(*iris)
+        assert classifier.n_iter_ == len(classifier.loss_curve_) == 10
+        assert classifier.loss_curve_[-1] < classifier.loss_curve_[0]
+        assert not hasattr(classifier, "validation_scores_")
+
+    def test_early_stopping(self, iris):
+        classifier = DeepLDAClassifier(early_stopping=True, n_iter_no_change=3, random_state=0).fit(*iris)
+        scores = classifier.validation_scores_
+        assert len(scores) == classifier.n_iter_ < 100
+        assert scores.index(max(scores)) == classifier.n_iter_ - 4
+        assert not hasattr(classifier.set_params(early_stopping=False, max_epochs=2).fit(*iris), "validation_scores_")
+
+    @pytest.mark.parametrize("objective", ["rdlda", "dlda", "cce"])
+    @pytest.mark.parametrize("embedding_dim", [None, 2, 6])
+    def test_objectives(self, iris, objective, embedding_dim):
+        classifier = DeepLDAClassifier(objective=objective, embedding_dim=embedding_dim, max_epochs=30, random_state=0)
+        assert classifier.fit(*iris).score(*iris) > 0.9
+        assert classifier.transform(iris[0]).shape == (150, 2)
+
+    def test_a_narrow_embedding_is_worth_one_warning(self, iris):
+        with pytest.warns(UserWarning, match="a wider output") as caught:
+            DeepLDAClassifier(embedding_dim=1, **FAST).fit(*iris)
+        assert len(caught) == 1
+        assert caught[0].filename == __file__
+
+    def test_the_ridge_is_worth_none(self):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            DeepLDAClassifier(alpha=1.0, **FAST).fit([[0.0], [1.0], [2.0]], [0, 1, 1])
+
+    @pytest.mark.parametrize(
+        ("parameters", "message"),
+        [
+            ({"alpha": 2}, "alpha is 2"),
+            ({"lam": -1.0}, "lam is -1"),
+            ({"statistic": "median"}, "statistic is 'median'"),
+            ({"objective": "hinge"}, "objective is 'hinge'"),
+            ({"predictor": "tree"}, "predictor is 'tree'"),
+            ({"max_epochs": 0}, "max_epochs is 0"),
+            ({"batch_size": 1}, "batch_size is 1"),
+            ({"batch_size": 2.5}, "batch_size is 2.5"),
+            ({"learning_rate": 0}, "learning_rate is 0"),
+            ({"early_stopping": True, "validation_fraction": 1.5}, "validation_fraction is 1.5"),
+            ({"class_weight": "fair"}, "class_weight is 'fair'"),
+            ({"class_weight": {0: -1.0}}, "positive finite numbers"),
+            ({"device": "abacus"}, "device 'abacus'"),
+        ],
+    )
+    def test_wrong_values_are_refused(self, iris, parameters, message):
+        with pytest.raises(ValueError, match=message):
+            DeepLDAClassifier(**parameters).fit(*iris)
+
+    def test_numbers_of_numpy(self, iris):
+        classifier = DeepLDAClassifier(alpha=np.float32(0.5), max_epochs=np.int64(2), batch_size=np.int32(50))
+        assert classifier.fit(*iris).n_iter_ == 2
+
+
+class TestLabelsAndClasses:
+    def test_one_class_is_refused(self):
+        with pytest.raises(ValueError, match="number of classes has to be greater than one; got 1 class"):
+            DeepLDAClassifier().fit([[0.0], [1.0]], [1, 1])
+
+    def test_sample_weight_is_refused_with_a_word(self, iris):
+        with pytest.raises(TypeError, match=r"fit came with sample_weight, need X and y alone: .*class_weight"):
+            DeepLDAClassifier().fit(*iris, sample_weight=np.ones(150))
+
+    def test_sparse_is_refused(self, iris):
+        sparse = pytest.importorskip("scipy.sparse")
+        with pytest.raises(TypeError, match="Sparse data was passed"):
+            DeepLDAClassifier().fit(sparse.csr_array(iris[0]), iris[1])
+
+    def test_not_fitted(self, iris):
+        with pytest.raises(NotFittedError):
+            DeepLDAClassifier().transform(iris[0])
+        with pytest.raises(NotFittedError):
+            DeepLDAClassifier().save("nowhere")
+
+    @pytest.mark.parametrize("counts", [(1, 1), (1, 1, 1), (60, 1), (60, 3, 1), (2, 30, 30)])
+    @pytest.mark.parametrize("objective", ["rdlda", "cce"])
+    def test_few_samples_of_a_class(self, counts, objective):
+        labels = np.repeat(np.arange(len(counts)), counts)
+        rows = np.random.default_rng(0).normal(size=(len(labels), 3)) * 0.1 + labels[:, None]
+        classifier = DeepLDAClassifier(objective=objective, batch_size=10, max_epochs=20, random_state=0)
+        assert classifier.fit(rows, labels).score(rows, labels) > 0.6
+
+    def test_early_stopping_needs_samples_to_spare(self):
+        with pytest.raises(ValueError, match="none to spare"):
+            DeepLDAClassifier(early_stopping=True).fit([[0.0], [1.0]], [0, 1])
+
+
+class TestClassWeight:
+    @pytest.mark.parametrize("objective", ["rdlda", "cce"])
+    def test_a_dict_adds_its_logarithm_to_the_score(self, overlapping, objective):
+        rows, labels = overlapping
+        plain, ones, weighted = (
+            DeepLDAClassifier(objective=objective, class_weight=weight, **FAST)
+            .fit(rows, labels)
+            .decision_function(rows)
+            for weight in (None, {0: 1, 1: 1}, {0: 2.0, 1: 10.0})
+        )
+        np.testing.assert_array_equal(plain, ones)
+        np.testing.assert_allclose(weighted, plain + np.log(5), rtol=1e-9, atol=1e-9)
+
+    def test_labels_left_out_weigh_one(self, overlapping):
+        rows, labels = overlapping
+        classifiers = [DeepLDAClassifier(class_weight=w, **FAST).fit(rows, labels) for w in ({1: 3}, {0: 1.0, 1: 3.0})]
+        np.testing.assert_array_equal(*(classifier.predict_proba(rows) for classifier in classifiers))
+
+    @pytest.mark.parametrize("predictor", ["hyperplanes", "classic_lda"])
+    def test_balanced_finds_more_of_the_rare_class(self, overlapping, predictor):
+        rows, labels = overlapping
+        settings = {"network": nn.Linear(2, 2), "predictor": predictor, **FAST}
+        plain, balanced = (
+            DeepLDAClassifier(class_weight=weight, **settings).fit(rows, labels).predict(rows)
+            for weight in (None, "balanced")
+        )
+        if predictor == "classic_lda":
+            assert balanced.sum() > plain.sum()
+        assert balanced[labels == 1].mean() > 0.5

@@ -1,0 +1,143 @@
+"""A saved classifier is the classifier, and its folder holds nothing that could run."""
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+from torch import nn
+
+from deeplda import load
+from deeplda.estimators import DeepLDAClassifier
+from deeplda.estimators.saving import labels_as_json
+
+ROWS, LABELS = load_iris(return_X_y=True)
+FAST = {"max_epochs": 3, "random_state": 0}
+KINDS = {
+    "int": np.array([3, -1, 7]),
+    "uint8": np.array([3, 1, 7], dtype=np.uint8),
+    "float": np.array([0.0, 1.0, 2.0]),
+    "str": np.array(["a", "ü", "long name"]),
+    "object": np.array(["a", "b", "c"], dtype=object),
+}
+
+
+def same(one, other):
+    """Whether two classifiers are alike in all that can be asked of them."""
+    for method in ("predict", "predict_proba", "decision_function", "transform"):
+        np.testing.assert_array_equal(getattr(one, method)(ROWS), getattr(other, method)(ROWS))
+    assert one.classes_.dtype == other.classes_.dtype
+    assert one.classes_.tolist() == other.classes_.tolist()
+    for name in ("n_iter_", "loss_curve_", "n_features_in_"):
+        assert getattr(one, name) == getattr(other, name)
+    assert one.get_feature_names_out().tolist() == other.get_feature_names_out().tolist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_labels_survive(tmp_path, kind):
+    classifier = DeepLDAClassifier(**FAST).fit(ROWS, KINDS[kind][LABELS])
+    classifier.save(tmp_path / "saved")
+    same(DeepLDAClassifier.load(tmp_path / "saved"), classifier)
+
+
+def test_booleans_survive(tmp_path):
+    classifier = DeepLDAClassifier(**FAST).fit(ROWS, LABELS == 1)
+    classifier.save(tmp_path / "saved")
+    same(DeepLDAClassifier.load(tmp_path / "saved"), classifier)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"objective": "cce", "embedding_dim": 5},
+        {"predictor": "classic_lda", "class_weight": "balanced", "scatter": "sum"},
+        {"class_weight": {0: 2.0, 2: 0.5}, "alpha": np.float64(0.3), "network": "mlp"},
+        {"early_stopping": True, "statistic": "wilks", "epsilon": float("inf")},
+    ],
+)
+def test_parameters_survive(tmp_path, parameters):
+    classifier = DeepLDAClassifier(**{**FAST, **parameters}).fit(ROWS, LABELS)
+    classifier.save(tmp_path / "saved")
+    loaded = DeepLDAClassifier.load(tmp_path / "saved")
+    assert loaded.get_params() == classifier.get_params()
+    same(loaded, classifier)
+    if classifier.early_stopping:
+        assert loaded.validation_scores_ == classifier.validation_scores_
+
+
+def test_images(tmp_path):
+    images = ROWS.reshape(-1, 1, 2, 2).repeat(2, 2).repeat(2, 3)
+    classifier = DeepLDAClassifier(**FAST).fit(images, LABELS)
+    classifier.save(tmp_path / "saved")
+    loaded = DeepLDAClassifier.load(tmp_path / "saved")
+    np.testing.assert_array_equal(loaded.predict_proba(images), classifier.predict_proba(images))
+
+
+def test_names_of_features_survive(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(ROWS, columns=list("abcd"))
+    classifier = DeepLDAClassifier(**FAST).fit(frame, LABELS)
+    classifier.save(tmp_path / "saved")
+    loaded = DeepLDAClassifier.load(tmp_path / "saved")
+    np.testing.assert_array_equal(loaded.predict_proba(frame), classifier.predict_proba(frame))
+    assert loaded.feature_names_in_.tolist() == list("abcd")
+
+
+def build(sample_shape, embedding_dim):
+    return nn.Linear(*sample_shape, embedding_dim)
+
+
+@pytest.mark.parametrize("network", [build, nn.Linear(4, 3)], ids=["callable", "module"])
+def test_own_networks_are_named_again(tmp_path, network):
+    classifier = DeepLDAClassifier(network=network, **FAST).fit(ROWS, LABELS)
+    classifier.save(tmp_path / "saved")
+    with pytest.raises(ValueError, match="need your word that it may run"):
+        DeepLDAClassifier.load(tmp_path / "saved")
+    loaded = DeepLDAClassifier.load(tmp_path / "saved", network=network)
+    same(loaded, classifier)
+    assert loaded.network is network
+
+
+def test_the_model_inside_is_one_of_deeplda(tmp_path):
+    classifier = DeepLDAClassifier(class_weight={1: 3}, **FAST).fit(ROWS, LABELS)
+    classifier.save(tmp_path / "saved")
+    model = load(tmp_path / "saved")
+    np.testing.assert_allclose(model.predict_proba(ROWS), classifier.predict_proba(ROWS), rtol=1e-9)
+
+
+def test_no_pickle(tmp_path):
+    DeepLDAClassifier(**FAST).fit(ROWS, LABELS).save(tmp_path / "saved")
+    names = sorted(file.name for file in (tmp_path / "saved").iterdir())
+    assert names == ["classifier.json", "coordinates.safetensors", "model.json", "weights.safetensors"]
+
+
+def test_only_a_classifier_is_replaced(tmp_path):
+    classifier = DeepLDAClassifier(**FAST).fit(ROWS, LABELS)
+    classifier.save(tmp_path / "saved")
+    classifier.save(tmp_path / "saved")
+    same(DeepLDAClassifier.load(tmp_path / "saved"), classifier)
+    (tmp_path / "letters").mkdir()
+    with pytest.raises(ValueError, match="letters is there already"):
+        classifier.save(tmp_path / "letters")
+
+
+@pytest.mark.parametrize("damage", ["missing", "text", "field", "coordinates"])
+def test_a_folder_that_lies_is_refused(tmp_path, damage):
+    folder = tmp_path / "saved"
+    DeepLDAClassifier(**FAST).fit(ROWS, LABELS).save(folder)
+    record = folder / "classifier.json"
+    if damage == "missing":
+        record.unlink()
+    elif damage == "text":
+        record.write_text("{")
+    elif damage == "field":
+        record.write_text(json.dumps({**json.loads(record.read_text()), "classes": [[1]]}))
+    else:
+        (folder / "coordinates.safetensors").write_bytes(b"nothing")
+    with pytest.raises(ValueError, match=r"holds no classifier|cannot be read"):
+        DeepLDAClassifier.load(folder)
+
+
+def test_strange_labels_are_refused():
+    with pytest.raises(ValueError, match="labels of type bytes"):
+        labels_as_json(np.array([b"a", b"b"]))

@@ -1,0 +1,32 @@
+"""scikit-learn's own suite for estimators, whole and without expected failures."""
+
+import pytest
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from deeplda.estimators import DeepLDAClassifier
+
+FAST = {"max_epochs": 10}
+
+
+@parametrize_with_checks(
+    [
+        DeepLDAClassifier(),
+        DeepLDAClassifier(objective="cce", **FAST),
+        DeepLDAClassifier(statistic="pillai", predictor="classic_lda", class_weight="balanced", **FAST),
+    ]
+)
+def test_scikit_learn_check(estimator, check):
+    check(estimator)
+
+
+def test_nothing_is_skipped_or_expected_to_fail():
+    tags = DeepLDAClassifier().__sklearn_tags__()
+    assert not tags._skip_test
+    assert not tags.non_deterministic
+    assert not tags.no_validation
+    assert not tags.classifier_tags.poor_score
+
+
+@pytest.mark.parametrize("method", ["predict", "predict_proba", "decision_function", "transform"])
+def test_scikit_learn_sees_the_methods(method):
+    assert hasattr(DeepLDAClassifier(), method)
