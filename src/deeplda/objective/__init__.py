@@ -2,7 +2,15 @@
 
 from deeplda.objective.diagnostics import Diagnostics
 from deeplda.objective.discriminant import discriminant_eigenvalues
+from deeplda.objective.large_batch import large_batch_backward
 from deeplda.objective.loss import RDLDALoss
 from deeplda.objective.moments import ClassMoments, class_moments
 
-__all__ = ["ClassMoments", "Diagnostics", "RDLDALoss", "class_moments", "discriminant_eigenvalues"]
+__all__ = [
+    "ClassMoments",
+    "Diagnostics",
+    "RDLDALoss",
+    "class_moments",
+    "discriminant_eigenvalues",
+    "large_batch_backward",
+]

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
 
 from deeplda.errors import got
 from deeplda.objective import statistics
+from deeplda.objective.collective import Ranks
 from deeplda.objective.diagnostics import Diagnostics
 from deeplda.objective.discriminant import (
     ClassWeight,
@@ -32,6 +33,9 @@ from deeplda.objective.discriminant import (
 )
 from deeplda.objective.moments import CentredBatch, check_batch, full_precision
 from deeplda.objective.statistics import Statistic
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 
 class RDLDALoss(nn.Module):
@@ -49,6 +53,15 @@ class RDLDALoss(nn.Module):
         scatter: "pooled" (divided by n), "sum" (the paper to the letter), or "dorfer" (the original DLDA code:
             mean of unbiased class covariances; only with "smallest" or "hotelling" and no class weights).
         class_weight: None, or "balanced": classes count alike however many samples each has.
+        process_group: the ranks that share a batch; None for the default group where torch.distributed is
+            initialised, as in SyncBatchNorm.
+
+    Under a process group of two ranks or more, in training mode, each rank passes its part of one batch, of any size
+    and with any classes, or empty (0, d). Value, diagnostics and checks are those of the whole batch on every rank:
+    all raise the same error or none does. The gradient at a rank's own features is that of the whole batch times the
+    number of ranks, so that DistributedDataParallel, which averages over the ranks, ends up with the whole batch's.
+    Three exchanges a call (four with "dorfer" or more than 256 classes on a rank) carry class ids, C + C d and d d
+    numbers, never features; backward has none. In eval mode, or with one rank, the batch is the local one.
 
     Shape: features (n, d) floating point, labels (n,) non-negative integers; returns a 0-d tensor of the features'
     precision, at least float32. Any device; under autocast the loss is computed in full precision all the same.
@@ -65,6 +78,7 @@ class RDLDALoss(nn.Module):
         statistic: Statistic = "smallest",
         scatter: Scatter = "pooled",
         class_weight: ClassWeight = None,
+        process_group: ProcessGroup | None = None,
     ) -> None:
         super().__init__()
         check_regularisation(alpha, lam, scatter, class_weight)
@@ -81,16 +95,20 @@ class RDLDALoss(nn.Module):
             )
         self.alpha, self.lam, self.epsilon = float(alpha), float(lam), float(epsilon)
         self.statistic, self.scatter, self.class_weight = statistic, scatter, class_weight
+        self.process_group = process_group
         self._diagnostics: Diagnostics | None = None
         self._warned: set[str] = set()
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # not typed in torch
     def forward(self, features: Tensor, labels: Tensor) -> Tensor:
         """The loss of `features` (n, d) with `labels` (n,)."""
-        check_batch(features, labels)
+        ranks = Ranks.of(self.process_group) if self.training else None
+        shared = None if ranks is None else CentredBatch.across(features, labels, ranks, options=self.extra_repr())
+        if shared is None:
+            check_batch(features, labels)
         differentiable = features.requires_grad and torch.is_grad_enabled()
         with full_precision(features):
-            batch = CentredBatch.of(features, labels)
+            batch = shared or CentredBatch.of(features, labels)
             problem = DiscriminantProblem.of(batch, self.alpha, self.lam, self.scatter, self.class_weight)
             value, factor = statistics.evaluate(self.statistic, problem.matrix, problem.valid, self.epsilon)
             value = value.to(features.device, torch.promote_types(features.dtype, torch.float32))
@@ -103,8 +121,13 @@ class RDLDALoss(nn.Module):
             means=batch.means,
             variances=problem.variances,
         )
-        self._warn(batch, problem)
-        return value if gradient is None else _attach(features, value, batch.scale, *gradient)
+        if ranks is None or ranks.is_first:
+            self._warn(batch, problem)
+        if gradient is None:
+            return value
+        # Averaged over the ranks, as DistributedDataParallel does, the gradient then is the whole batch's.
+        sharing = 1 if ranks is None else ranks.size
+        return _attach(features, value, batch.scale * sharing, *gradient)
 
     @property
     def diagnostics(self) -> Diagnostics:

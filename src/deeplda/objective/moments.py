@@ -2,6 +2,7 @@
 
 Sums and means are float64; rows are centred before they are multiplied (two passes), so an offset of the
 features costs no precision; the one large product runs in the precision of the features, at least float32.
+Where ranks share the batch, counts and sums are added up over them, and then the scatter; rows stay where they are.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
 from torch import Tensor
 
 from deeplda.errors import got
+from deeplda.objective.collective import Agreement, Ranks, Summary
 
 _NO_FLOAT64 = {"mps"}
 _CHUNK_ELEMENTS = 2**17
@@ -92,15 +94,18 @@ def class_moments(features: Tensor, labels: Tensor) -> ClassMoments:
 class CentredBatch:
     """A batch as the objective works on it: rows minus their class mean, times a power of two.
 
-    The power of two brings features of extreme size near 1 and is 1 for all others; it changes no digit.
+    The power of two brings features of extreme size near 1 and is 1 for all others; it changes no digit. Where ranks
+    share the batch, `index` and `rows` are of this rank's part and all else is of the whole.
 
     Attributes:
         classes: (C,) label ids, ascending.
-        index: (n,) which of `classes` each row belongs to.
+        index: (rows,) which of `classes` each row belongs to.
         counts: (C,) float64.
         means: (C, d) float64, of the scaled features.
-        rows: (n, d) scaled features minus the mean of their class, in the precision of the large products.
+        rows: (rows, d) scaled features minus the mean of their class, in the precision of the large products.
         scale: the power of two.
+        n: samples.
+        ranks: who shares the batch; None where it is this process's own.
     """
 
     classes: Tensor
@@ -109,33 +114,54 @@ class CentredBatch:
     means: Tensor
     rows: Tensor
     scale: float
+    n: int
+    ranks: Ranks | None
 
     @classmethod
     def of(cls, features: Tensor, labels: Tensor) -> Self:
         """Of a batch that has passed `check_batch`, within `full_precision`."""
-        labels = labels.long()
-        if features.device.type in _NO_FLOAT64:
-            features, labels = features.cpu(), labels.cpu()
-        scale = _scale(features)
-        rows = features.to(_working_precision(features))
+        part = _Part.of(features, labels)
+        return cls._of(part, part.counts, Agreement(part.classes, len(part.rows), part.largest, None))
+
+    @classmethod
+    def across(cls, features: Tensor, labels: Tensor, ranks: Ranks, options: str) -> Self:
+        """Of the batch that `ranks` share, from this rank's part, which may be empty.
+
+        `options` is a text that must be the same on all ranks. Every rank raises the same error, or none does.
+        """
+        try:
+            check_batch(features, labels, least=0)
+            with full_precision(features):
+                part = _Part.of(features, labels)
+        except Exception as error:
+            ranks.agree(Summary.failed(error), options)
+            raise
+        n, d = part.rows.shape
+        summary = Summary(part.classes, n, d, str(part.rows.dtype), part.largest)
+        with full_precision(features):
+            whole = ranks.agree(summary, options)
+            place = torch.searchsorted(whole.classes, part.classes)
+            counts = part.counts.new_zeros(len(whole.classes)).index_copy_(0, place, part.counts)
+            return cls._of(replace(part, index=place[part.index]), counts, whole)
+
+    @classmethod
+    def _of(cls, part: _Part, counts: Tensor, whole: Agreement) -> Self:
+        """`part.index` and `counts` are by `whole.classes`."""
+        scale = _scale(whole.largest)
+        rows = part.rows.to(_working_precision(part.rows.dtype, whole.n, part.rows.shape[1]))
         rows = rows * scale if scale != 1.0 else rows
-        classes, index, counts = torch.unique(labels, return_inverse=True, return_counts=True)
-        if classes[0] < 0:
-            raise ValueError(
-                got(
-                    f"labels holds {int(classes[0])}",
-                    need="ids of 0 and more",
-                    do="drop the unlabelled samples or renumber the classes",
-                )
-            )
         counts = counts.to(torch.float64)
-        means = _class_sums(rows, index, len(classes)) / counts[:, None]
-        return cls(classes, index, counts, means, _centre(rows, means, index), scale)
+        sums = _class_sums(rows, part.index, len(whole.classes))
+        if whole.ranks is not None:
+            counts, sums = whole.ranks.total(counts, sums)
+        means = sums / counts[:, None]
+        centred = _centre(rows, means, part.index)
+        return cls(whole.classes, part.index, counts, means, centred, scale, whole.n, whole.ranks)
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """n, d and C."""
-        return self.rows.shape[0], self.rows.shape[1], len(self.classes)
+        return self.n, self.rows.shape[1], len(self.classes)
 
     def scatter(self, weights: Tensor | None = None, *, exact: bool = False) -> Tensor:
         """Sum over the rows of weight * row row', (d, d) float64; `weights` (C,) is a factor for each class.
@@ -143,20 +169,50 @@ class CentredBatch:
         `exact` also multiplies in float64, for matrices too ill-conditioned for the features' own precision.
         """
         rows = self.rows.double() if exact else self.rows
-        if weights is None:
-            return gram(rows).double()
-        return (rows.T @ (rows * self.by_row(weights))).double()
+        product = gram(rows) if weights is None else rows.T @ (rows * self.by_row(weights))
+        return self._over_ranks(product.double())
 
     def variances(self, weights: Tensor | None = None) -> Tensor:
         """The diagonal of `scatter`, (d,) float64, without the product."""
         squares = self.rows.square()
         if weights is not None:
             squares *= self.by_row(weights)
-        return squares.sum(0, dtype=torch.float64)
+        return self._over_ranks(squares.sum(0, dtype=torch.float64))
 
     def by_row(self, values: Tensor) -> Tensor:
         """`values` (C,) of the classes as a column (n, 1) in the precision of the rows."""
         return values.to(self.rows.dtype)[self.index, None]
+
+    def _over_ranks(self, part: Tensor) -> Tensor:
+        return part if self.ranks is None else self.ranks.total(part)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one process has of a batch: its features, and its own ids and counts, as in `CentredBatch`."""
+
+    rows: Tensor
+    index: Tensor
+    classes: Tensor
+    counts: Tensor
+    largest: float
+
+    @classmethod
+    def of(cls, features: Tensor, labels: Tensor) -> Self:
+        labels = labels.long()
+        if features.device.type in _NO_FLOAT64:
+            features, labels = features.cpu(), labels.cpu()
+        largest = _largest(features)
+        classes, index, counts = torch.unique(labels, return_inverse=True, return_counts=True)
+        if len(classes) and classes[0] < 0:
+            raise ValueError(
+                got(
+                    f"labels holds {int(classes[0])}",
+                    need="ids of 0 and more",
+                    do="drop the unlabelled samples or renumber the classes",
+                )
+            )
+        return cls(features, index, classes, counts, largest)
 
 
 def gram(rows: Tensor) -> Tensor:
@@ -179,8 +235,8 @@ def full_precision(features: Tensor) -> Iterator[None]:
         yield
 
 
-def check_batch(features: Tensor, labels: Tensor) -> None:
-    """Raise unless `features` is an (n, d) batch of real floats and `labels` n integers beside it."""
+def check_batch(features: Tensor, labels: Tensor, *, least: int = 1) -> None:
+    """Raise unless `features` is an (n, d) batch of real floats, n >= `least`, and `labels` n integers beside it."""
     for name, value in (("features", features), ("labels", labels)):
         if not isinstance(value, Tensor):
             raise TypeError(
@@ -195,7 +251,7 @@ def check_batch(features: Tensor, labels: Tensor) -> None:
             got(f"features has shape {tuple(features.shape)}", need="(n, d)", do="pass features.flatten(1)")
         )
     n, d = features.shape
-    if n == 0 or d == 0:
+    if n < least or d == 0:
         raise ValueError(
             got(
                 f"features has shape {(n, d)}",
@@ -216,14 +272,15 @@ def check_batch(features: Tensor, labels: Tensor) -> None:
         )
 
 
-def _working_precision(features: Tensor) -> torch.dtype:
+def _working_precision(dtype: torch.dtype, n: int, d: int) -> torch.dtype:
     """The features' own, at least float32; float64 where it costs nothing to speak of."""
-    n, d = features.shape
-    return torch.promote_types(features.dtype, torch.float64 if n * d * d < _SMALL_PRODUCT else torch.float32)
+    return torch.promote_types(dtype, torch.float64 if n * d * d < _SMALL_PRODUCT else torch.float32)
 
 
-def _scale(features: Tensor) -> float:
-    """The power of two that brings the largest feature near 1, or 1 where that is not needed."""
+def _largest(features: Tensor) -> float:
+    """The largest magnitude of the features, which must be finite; 0 of none."""
+    if not len(features):
+        return 0.0
     low, high = torch.aminmax(features)
     largest = max(-float(low), float(high))
     if not math.isfinite(largest):
@@ -235,6 +292,11 @@ def _scale(features: Tensor) -> float:
                 do="look for a diverging learning rate or an overflow in half precision",
             )
         )
+    return largest
+
+
+def _scale(largest: float) -> float:
+    """The power of two that brings the largest feature near 1, or 1 where that is not needed."""
     if largest == 0 or 1e-6 < largest < 1e6:
         return 1.0
     return math.ldexp(1.0, min(-math.frexp(largest)[1], _LARGEST_SCALE_EXPONENT))
