@@ -7,16 +7,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from deeplda.estimators import DeepLDAClassifier
+    from deeplda.estimators import DeepLDAClassifier, SubclassDeepLDAClassifier
     from deeplda.model import load
     from deeplda.objective import RDLDALoss
 
 __version__ = "0.1.0.dev0"
-__all__ = ["DeepLDAClassifier", "RDLDALoss", "__version__", "load"]
+__all__ = ["DeepLDAClassifier", "RDLDALoss", "SubclassDeepLDAClassifier", "__version__", "load"]
 
 _HOME = {
     "DeepLDAClassifier": "deeplda.estimators",
     "RDLDALoss": "deeplda.objective",
+    "SubclassDeepLDAClassifier": "deeplda.estimators",
     "load": "deeplda.model",
 }
 

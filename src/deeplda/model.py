@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from deeplda.errors import InputError, got
 from deeplda.networks import build_network
 from deeplda.predictors import ClassicLDA, FeatureStatistics, Hyperplanes, LinearPredictor, NearestMean, Softmax
+from deeplda.subclasses import SubclassMap
 
 PREDICTORS: dict[str, type[LinearPredictor]] = {
     "hyperplanes": Hyperplanes,
@@ -33,7 +34,12 @@ _STATISTICS = "statistics."
 
 
 class ModelCard(BaseModel):
-    """Contents of model.json: all that is needed to rebuild a model, its weights apart."""
+    """Contents of model.json: all that is needed to rebuild a model, its weights apart.
+
+    Attributes:
+        parents: the class of each subclass, where the model was trained on subclasses.
+        subclass_decision: a class is that of the best subclass, or the one whose subclasses sum highest.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -48,6 +54,19 @@ class ModelCard(BaseModel):
     lam: float = Field(1e-3, ge=0, allow_inf_nan=False)
     scatter: Literal["pooled", "sum", "dorfer"] = "pooled"
     class_weight: Literal["balanced"] | None = None
+    parents: tuple[int, ...] | None = None
+    subclass_decision: Literal["argmax", "sum"] = "argmax"
+
+    @model_validator(mode="after")
+    def _parents_are_classes(self) -> Self:
+        if self.parents is not None and SubclassMap(self.parents).classes != len(self.class_names):
+            raise ValueError("parents are of another number of classes")
+        return self
+
+    @property
+    def subclass_map(self) -> SubclassMap:
+        """The way from what the predictors decide between to classes; without subclasses each class is its own."""
+        return SubclassMap(self.parents or tuple(range(len(self.class_names))))
 
 
 class Normalisation(nn.Module):
@@ -118,11 +137,13 @@ class Model(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Embedding (n, embedding_dim) of inputs (n, *sample_shape)."""
-        normalised = self.normalisation(inputs)
-        if normalised.ndim == 4:
-            normalised = normalised.contiguous(memory_format=torch.channels_last)
-        embedding: Tensor = self.network(normalised)
+        embedding: Tensor = self.network(self.normalised(inputs))
         return embedding
+
+    def normalised(self, inputs: Tensor) -> Tensor:
+        """Inputs as the network takes them, images in channels_last memory."""
+        normalised: Tensor = self.normalisation(inputs)
+        return normalised.contiguous(memory_format=torch.channels_last) if normalised.ndim == 4 else normalised
 
     def transform(self, inputs: Tensor | NDArray[np.generic]) -> NDArray[np.float32]:
         """Embedding (n, embedding_dim)."""
@@ -136,8 +157,28 @@ class Model(nn.Module):
 
     def predict_proba(self, inputs: Tensor | NDArray[np.generic]) -> NDArray[np.float64]:
         """Probability of each class, (n, C), in the order of `class_names`."""
-        parts = [self.predictor.predict_proba(embedding).cpu().numpy() for embedding in self.embeddings(inputs)]
+        parts = [self.class_scores(embedding).softmax(1).cpu().numpy() for embedding in self.embeddings(inputs)]
         return np.concatenate(parts) if parts else np.empty((0, len(self.class_names)))
+
+    def predict_subclasses(self, inputs: Tensor | NDArray[np.generic]) -> NDArray[np.str_]:
+        """Subclass of each sample, (n,): "cat/1" for the second of the cats, "cat" where there is only one."""
+        names = np.asarray(self.card.subclass_map.names(self.class_names))
+        parts = [self.predictor.decision_function(embedding).argmax(1).cpu() for embedding in self.embeddings(inputs)]
+        found: NDArray[np.str_] = names[torch.cat(parts).numpy()] if parts else names[:0]
+        return found
+
+    def class_scores(self, embedding: Tensor, predictor: str | None = None) -> Tensor:
+        """Scores of the classes, (n, C) float64, by the deciding predictor or the one named.
+
+        Of subclasses the best stands for its class, the paper's way, or the log of the sum of exp(score), whose
+        softmax sums the probabilities of siblings.
+        """
+        scores = (self.named_predictor(predictor) if predictor else self.predictor).decision_function(embedding)
+        if self.card.parents is None:
+            return scores
+        if self.card.subclass_decision == "sum":
+            return self.card.subclass_map.class_log_sums(scores)
+        return self.card.subclass_map.class_scores(scores)
 
     def mahalanobis(self, inputs: Tensor | NDArray[np.generic]) -> NDArray[np.float64]:
         """Distance of each sample to the nearest class, (n,): large for what is like none of them."""
@@ -151,8 +192,10 @@ class Model(nn.Module):
         if name in self.class_names:
             raise InputError(got(f"class {name!r} is there already", need="a new name", do="choose another"))
         features = torch.as_tensor(self.transform(inputs))
-        self.card = self.card.model_copy(update={"class_names": (*self.class_names, name)})
-        self.fit_statistics(self.statistics.with_class(features, len(self.class_names) - 1))
+        parents, known = self.card.subclass_map.parents, len(self.class_names)
+        update = {"class_names": (*self.class_names, name), "parents": self.card.parents and (*parents, known)}
+        self.card = self.card.model_copy(update=update)
+        self.fit_statistics(self.statistics.with_class(features, len(parents)))
 
     @torch.no_grad()
     def embeddings(self, inputs: Tensor | NDArray[np.generic]) -> Iterator[Tensor]:
@@ -209,7 +252,7 @@ def load(path: str | Path, *, network: str | nn.Module | None = None, device: st
         network = build_network(card.network, card.sample_shape, card.embedding_dim, width=card.width)
     model = Model(card, network)
     for name in card.predictors:
-        model.named_predictor(name).reserve(len(card.class_names), card.embedding_dim)
+        model.named_predictor(name).reserve(len(card.subclass_map), card.embedding_dim)
     _load_weights(model, folder / "weights.safetensors")
     return model.place(torch.device(device)).eval()
 
@@ -252,7 +295,7 @@ def _load_weights(model: Model, file: Path) -> None:
 
 
 def _checked_statistics(state: dict[str, Tensor], card: ModelCard, file: Path) -> FeatureStatistics:
-    c, d = len(card.class_names), card.embedding_dim
+    c, d = len(card.subclass_map), card.embedding_dim
     shapes = {"classes": (c,), "counts": (c,), "means": (c, d), "within": (d, d), "weighted": (0,)}
     if card.scatter == "dorfer" or card.class_weight is not None:
         shapes["weighted"] = (d, d)

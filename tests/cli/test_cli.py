@@ -53,9 +53,17 @@ def test_help_needs_no_torch(tmp_path):
     assert "deeplda train photos/" in done.stdout
 
 
-@pytest.mark.parametrize("command", ["train", "evaluate", "predict", "network"])
+@pytest.mark.parametrize(
+    "command", ["train", "evaluate", "predict", "sweep", "table", "report", "doctor", "network", "data fetch"]
+)
 def test_help_of_each_command_shows_an_example(tmp_path, command):
-    assert f"deeplda {command} " in deeplda(command, "--help", cwd=tmp_path, check=0).stdout
+    assert f"Example: deeplda {command} " in deeplda(*command.split(), "--help", cwd=tmp_path, check=0).stdout
+
+
+def test_a_known_name_wins_over_a_folder(tmp_path):
+    (tmp_path / "digits").mkdir()
+    deeplda("train", "digits", *QUICK, "--run", "run", cwd=tmp_path, check=0)
+    assert 'data = "digits"' in (tmp_path / "run" / "run.toml").read_text()
 
 
 def test_train_prints_one_json_object(home):

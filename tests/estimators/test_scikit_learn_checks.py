@@ -3,7 +3,7 @@
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from deeplda.estimators import DeepLDAClassifier
+from deeplda.estimators import DeepLDAClassifier, SubclassDeepLDAClassifier
 
 FAST = {"max_epochs": 10}
 
@@ -13,6 +13,10 @@ FAST = {"max_epochs": 10}
         DeepLDAClassifier(),
         DeepLDAClassifier(objective="cce", **FAST),
         DeepLDAClassifier(statistic="pillai", predictor="classic_lda", class_weight="balanced", **FAST),
+        SubclassDeepLDAClassifier(),
+        SubclassDeepLDAClassifier(
+            subclasses="auto", subclass_decision="sum", cluster_on="autoencoder", autoencoder_epochs=2, **FAST
+        ),
     ]
 )
 def test_scikit_learn_check(estimator, check):

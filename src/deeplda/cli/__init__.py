@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import sys
+import warnings
 from collections.abc import Sequence
 
 from cyclopts import App
 from cyclopts.exceptions import CycloptsError
 
 from deeplda import __version__
+from deeplda.cli.processes import is_silent
 from deeplda.errors import InputError, StoppedError, TrainingError
 
 _HELP = """Deep linear discriminant analysis: networks whose output is compact and linearly separable.
@@ -33,20 +35,66 @@ app = App(
     version=__version__,
     result_action="return_value",
 )
-# The help is said here, so that listing the commands imports none of them.
-app.command("deeplda.cli.train:train", help="Train a network and its predictors, score and save them.")
-app.command("deeplda.cli.evaluate:evaluate", help="Score the model of a run on a part of its data.")
-app.command("deeplda.cli.predict:predict", help="Classify images: file, class and probability of each.")
-app.command("deeplda.cli.network:network", help="Show layers, shapes, parameters and FLOPs of a network.")
+
+
+def _add(parent: App, target: str, words: str, example: str, name: str | None = None) -> None:
+    """Add a command by where it is. Its help is said here, so that listing the commands imports none of them."""
+    parent.command(f"deeplda.cli.{target}", name=name, help=words, help_epilogue=f"Example: {example}")
+
+
+_add(
+    app,
+    "train:train",
+    "Train a network and its predictors, score and save them.",
+    "deeplda train photos/ --image-size 64 --class-weight balanced --run runs/photos",
+)
+_add(
+    app,
+    "evaluate:evaluate",
+    "Score the model of a run on a part of its data.",
+    "deeplda evaluate runs/digits-rdlda --json",
+)
+_add(
+    app,
+    "predict:predict",
+    "Classify images: file, class and probability of each.",
+    "deeplda predict runs/photos scans/ one.jpg --csv",
+)
+_add(
+    app,
+    "sweep:sweep",
+    "Run a grid or a search, or a table of the paper, by many workers.",
+    "deeplda sweep --table 2 --scale quick --workers 2",
+)
+_add(
+    app,
+    "table:table",
+    "Show a sweep's results beside the paper's numbers.",
+    "deeplda table sweeps/table2-quick --format markdown",
+)
+_add(
+    app,
+    "report:report",
+    "Write a run, or several side by side, as a page to look at.",
+    "deeplda report runs/digits-rdlda --open",
+)
+_add(app, "doctor:doctor", "Say what is wrong with a run, and what to do.", "deeplda doctor runs/digits-rdlda")
+_add(
+    app,
+    "network:network",
+    "Show layers, shapes, parameters and FLOPs of a network.",
+    "deeplda network dorfernet --input 3x96x96",
+)
 _data = App(name="data", help="List, fetch and check data.", help_format="plaintext")
-_data.command("deeplda.cli.data:list_known", name="list", help="List the known data sets, and which are here.")
-_data.command("deeplda.cli.data:fetch", help="Download a known data set, check it and unpack it.")
-_data.command("deeplda.cli.data:check", help="Tell what is there and whether it is whole.")
+_add(_data, "data:list_known", "List the known data sets, and which are here.", "deeplda data list", name="list")
+_add(_data, "data:fetch", "Download a known data set, check it and unpack it.", "deeplda data fetch cifar10")
+_add(_data, "data:check", "Tell what is there and whether it is whole.", "deeplda data check photos/")
 app.command(_data)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0 success, 1 failure, 2 bad input, 130 Ctrl-C."""
+    warnings.showwarning = _show_warning
     try:
         app(arguments, exit_on_error=False, print_error=False)
     except CycloptsError as error:
@@ -81,5 +129,12 @@ def _sentence(error: CycloptsError) -> str:
 
 
 def _leave(code: int, sentence: str) -> None:
-    print(f"deeplda: {sentence}", file=sys.stderr)
+    if not is_silent():
+        print(f"deeplda: {sentence}", file=sys.stderr)
     sys.exit(code)
+
+
+def _show_warning(message: Warning | str, *_where: object, **_more: object) -> None:
+    """A warning as one line for a person, without the place in the code."""
+    if not is_silent():
+        print(f"deeplda: {message}", file=sys.stderr)

@@ -16,10 +16,7 @@ Json = Annotated[bool, Parameter(name="--json", negative="", help="One JSON obje
 
 
 def list_known(*, data_dir: DataDir = None, json_: Json = False) -> None:
-    """List the known data sets, and which are here.
-
-    Example: deeplda data list
-    """
+    """List the known data sets, and which are here."""
     from deeplda.data import KNOWN, check_data
 
     here = {}
@@ -38,10 +35,7 @@ def list_known(*, data_dir: DataDir = None, json_: Json = False) -> None:
 def fetch(
     name: Annotated[str, Parameter(help="cifar10, stl10, mnist or fashion-mnist.")], /, *, data_dir: DataDir = None
 ) -> None:
-    """Download a known data set, check it and unpack it; a download that was cut goes on.
-
-    Example: deeplda data fetch cifar10
-    """
+    """Download a known data set, check it and unpack it; a download that was cut goes on."""
     from deeplda.data import fetch as download
 
     folder = download(name, data_dir, progress=sys.stderr.isatty())
@@ -55,10 +49,7 @@ def check(
     data_dir: DataDir = None,
     json_: Json = False,
 ) -> None:
-    """Tell what is there and whether it is whole; exit code 2 where it is not.
-
-    Example: deeplda data check photos/
-    """
+    """Tell what is there and whether it is whole; exit code 2 where it is not."""
     from deeplda.data import check_data
 
     rows = check_data(source, data_dir)

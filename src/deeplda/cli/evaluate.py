@@ -20,12 +20,12 @@ def evaluate(
     data_dir: Annotated[Path | None, Parameter(help="Where known data is, if it has moved.")] = None,
     network: Annotated[str | None, Parameter(help="For a network of your own: module.path:callable.")] = None,
     device: Annotated[str, Parameter(help="cpu, cuda, ...")] = "cpu",
+    subclasses: Annotated[
+        bool, Parameter(negative="", help="Tell of subclasses too: decided how often, right how often.")
+    ] = False,
     json_: Annotated[bool, Parameter(name="--json", negative="", help="One JSON object on stdout.")] = False,
 ) -> None:
-    """Score the model of a run on a part of its data, by every predictor.
-
-    Example: deeplda evaluate runs/digits-rdlda --json
-    """
+    """Score the model of a run on a part of its data, by every predictor."""
     if not (run / "run.toml").exists():
         raise InputError(f"{run} is no run: it has no run.toml; train one with deeplda train --run {run}")
     config = RunConfig.read(run / "run.toml")
@@ -35,6 +35,7 @@ def evaluate(
     from deeplda.model import load
     from deeplda.training.assembly import pick_device, read_data
     from deeplda.training.evaluation import evaluate as score
+    from deeplda.training.evaluation import subclass_scores
     from deeplda.training.progress import Progress
 
     model = load(run, network=network, device=str(pick_device(device)))
@@ -45,10 +46,14 @@ def evaluate(
     scores = score(model, part, Progress("quiet" if json_ else "auto").watch)
     if scores is None:
         raise InputError(f"the {split} part of {config.data} has no samples: choose another --split")
+    if subclasses:
+        scores["subclasses"] = subclass_scores(model, part)
     if json_:
         print(json.dumps({"split": split, **scores, "class_names": list(model.class_names)}))
         return
 
-    from deeplda.cli.tables import print_scores
+    from deeplda.cli.tables import print_scores, print_subclasses
 
     print_scores(scores, list(model.class_names), title=f"{config.data}, {split} part")
+    if subclasses:
+        print_subclasses(scores["subclasses"])

@@ -21,10 +21,7 @@ def network(
     width: Annotated[float, Parameter(help="Factor on the channels of hidden layers.")] = 1.0,
     json_: Annotated[bool, Parameter(name="--json", negative="", help="One JSON object on stdout.")] = False,
 ) -> None:
-    """Show layers, output shapes, parameters and FLOPs of a network.
-
-    Example: deeplda network dorfernet --input 3x96x96
-    """
+    """Show layers, output shapes, parameters and FLOPs of a network."""
     from deeplda.networks import build_network, describe
 
     shape = _shape(input_ or {"mlp": "64", "convnet-small": "1x8x8"}.get(name, "3x32x32"))

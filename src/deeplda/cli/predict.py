@@ -6,7 +6,7 @@ import csv
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -21,12 +21,8 @@ if TYPE_CHECKING:
 _BATCH = 500
 
 
-class Prediction(NamedTuple):
-    """What the model says of one file."""
-
-    file: str
-    class_name: str
-    probability: float
+# What the model says of one file: file, class, probability and, where asked for, subclass.
+Prediction = dict[str, str | float]
 
 
 def predict(
@@ -36,13 +32,11 @@ def predict(
     network: Annotated[str | None, Parameter(help="For a network of your own: module.path:callable.")] = None,
     device: Annotated[str, Parameter(help="cpu, cuda, ...")] = "cpu",
     skip_unreadable: Annotated[bool, Parameter(negative="", help="Leave broken files out.")] = False,
+    subclasses: Annotated[bool, Parameter(negative="", help="The subclass as well.")] = False,
     csv_: Annotated[bool, Parameter(name="--csv", negative="", help="Comma-separated on stdout.")] = False,
     json_: Annotated[bool, Parameter(name="--json", negative="", help="One JSON object on stdout.")] = False,
 ) -> None:
-    """Classify images: file, class and probability of each.
-
-    Example: deeplda predict runs/photos scans/ one.jpg --csv
-    """
+    """Classify images: file, class and probability of each."""
     if not files:
         raise InputError("no files were given: name image files or folders after the run")
 
@@ -52,16 +46,16 @@ def predict(
     model = load(run, network=network, device=str(pick_device(device)))
     if len(model.card.sample_shape) != 3:
         raise InputError(f"the model of {run} takes rows of numbers: use deeplda.load({str(run)!r}).predict(rows)")
-    predictions = _predictions(model, _images_of(files), skip_unreadable=skip_unreadable)
+    predictions = _predictions(model, _images_of(files), skip_unreadable=skip_unreadable, subclasses=subclasses)
+    columns = ["file", "class", "probability"] + (["subclass"] if subclasses else [])
     if json_:
-        rows = [{"file": p.file, "class": p.class_name, "probability": p.probability} for p in predictions]
-        print(json.dumps({"predictions": rows, "class_names": list(model.class_names)}))
+        print(json.dumps({"predictions": predictions, "class_names": list(model.class_names)}))
     elif csv_:
-        writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(("file", "class", "probability"))
+        writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n")
+        writer.writeheader()
         writer.writerows(predictions)
     else:
-        _show(predictions)
+        _show(predictions, columns)
 
 
 def _images_of(paths: tuple[Path, ...]) -> list[Path]:
@@ -81,13 +75,19 @@ def _images_of(paths: tuple[Path, ...]) -> list[Path]:
     return found
 
 
-def _predictions(model: Model, files: list[Path], *, skip_unreadable: bool) -> list[Prediction]:
+def _predictions(model: Model, files: list[Path], *, skip_unreadable: bool, subclasses: bool) -> list[Prediction]:
     predictions: list[Prediction] = []
     for start in range(0, len(files), _BATCH):
         read, images = _read(files[start : start + _BATCH], model.card.sample_shape, skip_unreadable=skip_unreadable)
-        for file, probabilities in zip(read, model.predict_proba(images), strict=True):
-            best = int(probabilities.argmax())
-            predictions.append(Prediction(str(file), model.class_names[best], round(float(probabilities[best]), 6)))
+        probabilities = model.predict_proba(images)
+        found: list[Prediction] = [
+            {"file": str(file), "class": model.class_names[row.argmax()], "probability": round(float(row.max()), 6)}
+            for file, row in zip(read, probabilities, strict=True)
+        ]
+        if subclasses:
+            for prediction, name in zip(found, model.predict_subclasses(images), strict=True):
+                prediction["subclass"] = str(name)
+        predictions += found
     return predictions
 
 
@@ -108,12 +108,14 @@ def _read(files: list[Path], shape: tuple[int, ...], *, skip_unreadable: bool) -
     return files, read_images(files, channels=channels, image_size=size)
 
 
-def _show(predictions: list[Prediction]) -> None:
+def _show(predictions: list[Prediction], columns: list[str]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("file", "class")
-    table.add_column("probability", justify="right")
+    table = Table()
+    for column in columns:
+        table.add_column(column, justify="right" if column == "probability" else "left")
     for prediction in predictions:
-        table.add_row(prediction.file, prediction.class_name, f"{prediction.probability:.4f}")
+        cells = (prediction[column] for column in columns)
+        table.add_row(*(f"{cell:.4f}" if isinstance(cell, float) else cell for cell in cells))
     Console(highlight=False).print(table)

@@ -27,3 +27,14 @@ def print_scores(scores: dict[str, Any], class_names: list[str], *, title: str) 
         for name, row in zip(class_names, scores["confusion"], strict=True):
             decided.add_row(name, *(str(count) for count in row))
         console.print(decided)
+
+
+def print_subclasses(subclasses: dict[str, dict[str, Any]]) -> None:
+    """How often each subclass was decided for, and how often its class was right."""
+    table = Table("subclass", title="subclasses", title_justify="left")
+    table.add_column("decided", justify="right")
+    table.add_column("class right", justify="right")
+    for name, found in subclasses.items():
+        right = f"{100 * found['right'] / found['decided']:.2f} %" if found["decided"] else "-"
+        table.add_row(name, str(found["decided"]), right)
+    Console(highlight=False).print(table)

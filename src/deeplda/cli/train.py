@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from deeplda.cli.processes import in_a_job, is_silent, run_together
 from deeplda.errors import InputError, StoppedError
 from deeplda.training.config import RunConfig, TrainConfig
+
+if TYPE_CHECKING:
+    from deeplda.training.progress import Progress
+    from deeplda.training.world import World
 
 
 def train(
@@ -25,28 +27,37 @@ def train(
     recipe: Annotated[str | None, Parameter(help="Settings to start from: a recipe's name or a TOML file.")] = None,
     run: Annotated[Path | None, Parameter(help="Folder of the run. [default: a new one under runs/]")] = None,
     resume: Annotated[bool, Parameter(negative="", help="Go on with the run where it stopped.")] = False,
+    processes: Annotated[int, Parameter(help="Train in so many processes, which share each batch.")] = 1,
     json_: Annotated[bool, Parameter(name="--json", negative="", help="The summary as one JSON object.")] = False,
     quiet: Annotated[bool, Parameter(negative="", help="No progress.")] = False,
     config: Annotated[TrainConfig, Parameter(name="*")] = TrainConfig(),  # noqa: B008  # frozen
 ) -> None:
-    """Train a network and its predictors, keep the best epoch by validation, score it on the test part.
-
-    Example: deeplda train photos/ --image-size 64 --class-weight balanced --run runs/photos
-    """
+    """Train a network and its predictors, keep the best epoch by validation, score it on the test part."""
+    if processes < 1:
+        raise InputError(f"--processes {processes}: at least one has to do the work")
     chosen = {name: getattr(config, name) for name in config.model_fields_set}
     if data is not None:
         chosen["data"] = data
     settings = _settings(chosen, recipe)
-    folder = run or _default_folder(settings, resume=resume)
-    settings = _agree_with(folder, settings, chosen, recipe, resume=resume)
+    if processes > 1 and not in_a_job():
+        raise SystemExit(run_together(processes))
 
-    from deeplda.training.run_folder import summary_row
+    from deeplda.training.progress import Progress
+    from deeplda.training.world import is_restarted, joined_world
 
-    summary = summary_row(folder)
-    if summary is None:
-        summary = _train(folder, settings, quiet=quiet)
-    elif not quiet:
-        _say(f"{folder} is finished already")
+    progress = Progress("quiet" if quiet or is_silent() else "auto")
+    resume = resume or is_restarted()
+    with joined_world(settings.device) as world:
+        folder = world.from_first(run or _default_folder(settings, resume=resume))
+        decided = world.together(
+            lambda: _agree_with(folder, settings, chosen, recipe, resume=resume) if world.first else None
+        )
+        settings = world.from_first(decided) or settings
+        summary = _train(folder, settings, progress, world)
+        if not world.first:
+            return
+    if not (folder / "report.html").exists():
+        _draw(folder, settings, progress)
     if json_:
         print(json.dumps({"run": str(folder), **summary}))
     else:
@@ -55,6 +66,7 @@ def train(
 
 def _settings(chosen: dict[str, Any], recipe: str | None) -> RunConfig:
     """Defaults, then the recipe, then what was given on the command line."""
+    from deeplda.data import KNOWN
     from deeplda.experiments.recipes import read_recipe
 
     base = read_recipe(recipe) if recipe else {}
@@ -62,8 +74,10 @@ def _settings(chosen: dict[str, Any], recipe: str | None) -> RunConfig:
         base.pop("alpha", None)
     settings = RunConfig.parse(base | chosen, "the settings")
     path = Path(settings.data).expanduser()
+    if settings.data in KNOWN or not path.exists():
+        return settings
     # A run is read again from anywhere, so what is a path is written whole.
-    return settings.model_copy(update={"data": str(path.resolve())}) if path.exists() else settings
+    return settings.model_copy(update={"data": str(path.resolve())})
 
 
 def _default_folder(settings: RunConfig, *, resume: bool) -> Path:
@@ -94,43 +108,30 @@ def _agree_with(
     return existing
 
 
-def _train(folder: Path, settings: RunConfig, *, quiet: bool) -> dict[str, Any]:
-    from deeplda.training.assembly import check_settings, read_data
-    from deeplda.training.loop import train as run_loop
-    from deeplda.training.progress import Progress
-    from deeplda.training.run_folder import open_run
+def _train(folder: Path, settings: RunConfig, progress: Progress, world: World) -> dict[str, Any]:
+    from deeplda.training.pipeline import run_to_end
+    from deeplda.training.run_folder import summary_row
+    from deeplda.training.stopping import asked_to_stop
 
-    progress = Progress("quiet" if quiet else "auto")
-    with progress.console.status(f"reading {settings.data}"):
-        data = read_data(settings)
-    check_settings(settings, data)
-    with open_run(folder, settings, data.fingerprint) as run, _asked_to_stop(progress.console.print) as stop:
+    if world.first and summary_row(folder) is not None:
+        progress.console.print(f"{folder} is finished already")
+
+    def say() -> None:
+        progress.console.print("finishing the step, then saving; once more to stop at once")
+
+    with asked_to_stop(signal.SIGINT, signal.SIGTERM, say=say) as stop:
         try:
-            return run_loop(settings, data, run, progress, stop)[1]
+            return run_to_end(settings, folder, progress, stop, world=world)
         except StoppedError as error:
             raise StoppedError(f"{error}; to go on: deeplda train --resume --run {folder}") from None
-        finally:
-            progress.close()
 
 
-@contextmanager
-def _asked_to_stop(say: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C or SIGTERM came. The step under way is finished first; a second Ctrl-C stops at once."""
-    asked = False
+def _draw(folder: Path, settings: RunConfig, progress: Progress) -> None:
+    from deeplda.report.subclass_pictures import write_subclass_pictures
+    from deeplda.report.writing import write_report
 
-    def ask(_number: int, _frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
-            raise KeyboardInterrupt
-        asked = True
-        say("finishing the step, then saving; once more to stop at once")
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    write_subclass_pictures(folder, progress)
+    write_report(folder, network=settings.network, progress=progress)
 
 
 def _show(folder: Path, summary: dict[str, Any], settings: RunConfig) -> None:
@@ -138,12 +139,6 @@ def _show(folder: Path, summary: dict[str, Any], settings: RunConfig) -> None:
 
     print_scores(summary["test"], summary["class_names"], title=f"{settings.data}, test part")
     print(f"best epoch {summary['best_epoch']} of {summary['epochs']} by validation, {summary['seconds']:.0f} s")
-    print(f"the run is in {folder}; next:")
+    print(f"the run is in {folder}; to look at: {folder / 'report.html'}; next:")
     print(f"  deeplda evaluate {folder}")
     print(f"  deeplda predict {folder} FILES-OR-FOLDERS...")
-
-
-def _say(text: str) -> None:
-    import sys
-
-    print(text, file=sys.stderr)

@@ -30,11 +30,13 @@ from deeplda.estimators.preparation import (
 )
 from deeplda.model import Model
 from deeplda.predictors import discriminant_directions
+from deeplda.training.assembly import assemble
 from deeplda.training.config import RunConfig
 from deeplda.training.evaluation import gather_statistics
 from deeplda.training.loop import train
 from deeplda.training.memory_run import MemoryRun
 from deeplda.training.progress import Progress
+from deeplda.training.subclass_stage import find_subclasses, on_subclasses
 
 # Others are turned into the first: rows are computed with in float64, images stay as small as they come.
 _DTYPES = [np.float64, np.float32, np.uint8]
@@ -61,8 +63,11 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         `network(sample_shape, embedding_dim)`, returns the module to train.
     objective : {"rdlda", "dlda", "cce"}, default="rdlda"
         The regularised discriminant objective, the one with alpha 1, or cross-entropy.
-    alpha, lam, epsilon, statistic, scatter
+    alpha, lam, epsilon, scatter
         Of the objective, as in `RDLDALoss`.
+    statistic : {"wilks", "smallest", "pillai", "hotelling"}, default="wilks"
+        As in `RDLDALoss`, whose own default is the paper's, "smallest"; tables of a few hundred rows are fitted too
+        closely by that one.
     predictor : {"hyperplanes", "nearest_mean", "classic_lda"}, default="hyperplanes"
         What decides on the embedding. With objective "cce" it is softmax and this is not looked at.
     embedding_dim : int, default=None
@@ -132,7 +137,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         alpha: float = 0.6,
         lam: float = 1e-3,
         epsilon: float = 1.0,
-        statistic: Literal["smallest", "wilks", "pillai", "hotelling"] = "smallest",
+        statistic: Literal["smallest", "wilks", "pillai", "hotelling"] = "wilks",
         scatter: Literal["pooled", "sum", "dorfer"] = "pooled",
         predictor: Literal["hyperplanes", "nearest_mean", "classic_lda"] = "hyperplanes",
         embedding_dim: int | None = None,
@@ -181,18 +186,19 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         log_weights = log_class_weights(self.class_weight, self.classes_, labels, self.predictor)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         config = run_settings(self.get_params(deep=False), labels, seed)
-        network, width = own_network(self.network, inputs.shape[1:], config.embedding_dim, len(self.classes_), seed)
-        config = config.model_copy(update={"embedding_dim": width})
+        network, width = own_network(self.network, inputs.shape[1:], self.embedding_dim, len(self.classes_), seed)
+        if network is not None:
+            config = config.model_copy(update={"embedding_dim": width})
 
         train_part, validation = Part(inputs, labels), Part(inputs[:0], labels[:0])
         if self.early_stopping:
             rest, held = held_out(labels, self.validation_fraction, seed)
             train_part, validation = train_part.take(rest), train_part.take(held)
         data, scaler = arrays_as_data(train_part, validation, tuple(map(str, self.classes_)))
-        self._train(config, data, network)
+        labels = self._train(config, data, network)
         if scaler is not None:
             _take_in(self.model_, scaler.mean_, scaler.scale_)
-        self._finish(train_part, log_weights)
+        self._finish(Part(train_part.inputs, labels), log_weights)
         return self
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
@@ -203,7 +209,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
         """Probability of each class, (n, n_classes), in the order of `classes_`."""
-        return self._apply(X, lambda embedding: self.model_.predictor.predict_proba(embedding))
+        return self._apply(X, lambda embedding: self._scores(embedding).softmax(1))
 
     def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
         """Score of each class, (n, n_classes); for two classes that of the second less that of the first, (n,)."""
@@ -230,6 +236,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             parameters["class_weight"] = weights
         names = getattr(self, "feature_names_in_", None)
         record = saving.Record(
+            estimator=type(self).__name__,
             parameters=saving.parameters_as_json(parameters),
             class_weight=saving.weights_as_json(weights) if isinstance(weights, Mapping) else None,
             dtype=dtype,
@@ -247,7 +254,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     ) -> Self:
         """The classifier that `save` wrote. Where its network is code of your own, pass `network` as for training."""
         folder = Path(path)
-        record = saving.read_record(folder)
+        record = saving.read_record(folder, cls.__name__)
         parameters: dict[str, Any] = {"network": network, **record.parameters}
         if record.class_weight is not None:
             parameters["class_weight"] = dict(record.class_weight)
@@ -277,13 +284,20 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             raise InputError("The number of classes has to be greater than one; got 1 class: add samples of another")
         return labels.astype(np.int64)
 
-    def _train(self, config: RunConfig, data: Data, network: nn.Module | None) -> None:
+    def _train(self, config: RunConfig, data: Data, network: nn.Module | None) -> NDArray[np.int64]:
+        """Train, and return the labels that were trained on: subclasses where the settings ask for them."""
         run, progress = MemoryRun(), Progress("auto" if self.verbose else "quiet")
+        subclasses = None
         try:
             with warnings.catch_warnings():
                 # The batches of a small table are what they are, and the ridge is there for them.
                 warnings.filterwarnings("ignore", ".*the ridge lam=.* rather than the data decides", UserWarning)
-                self.model_, _ = train(config, data, run, progress, network=network)
+                if config.subclasses != 1:
+                    clusters = find_subclasses(config, data, progress)
+                    data, subclasses = on_subclasses(data, clusters), clusters.map
+                trainee = assemble(config, data, network, subclasses)
+                train(config, data, trainee, run, progress)
+                self.model_ = trainee.model
         finally:
             progress.close()
         epochs = [row for row in run.rows if row["kind"] == "epoch"]
@@ -293,6 +307,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             self.validation_scores_ = [row["validation"]["accuracy"] for row in epochs]
         elif hasattr(self, "validation_scores_"):
             del self.validation_scores_  # of a fit before this one
+        return data.train.labels
 
     def _finish(self, part: Part, log_weights: NDArray[np.float64]) -> None:
         """Predictors and coordinates from the training samples as they came, and the weights of the classes."""
@@ -307,13 +322,13 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             model.fit_statistics(statistics)
             update["predictors"] = (self.predictor, *(name for name in card.predictors if name != self.predictor))
         model.card = card.model_copy(update=update)
-        model.predictor.bias += torch.as_tensor(log_weights).to(model.predictor.bias)
+        model.predictor.bias += torch.as_tensor(log_weights[list(card.subclass_map.parents)]).to(model.predictor.bias)
         self.xbar_ = (statistics.counts @ statistics.means / statistics.counts.sum()).numpy()
         # Rows with ascending eigenvalues become columns, the strongest first.
         self.scalings_ = discriminant_directions(statistics, card.alpha, card.lam).flip(0).T.contiguous().numpy()
 
     def _scores(self, embedding: Tensor) -> Tensor:
-        return self.model_.predictor.decision_function(embedding)
+        return self.model_.class_scores(embedding)
 
     def _apply(self, X: ArrayLike, linear: Callable[[Tensor], Tensor]) -> NDArray[np.float64]:  # noqa: N803
         """`linear` of the embedding of X."""

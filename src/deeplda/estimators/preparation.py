@@ -27,6 +27,10 @@ _SETTINGS = (
     "objective", "alpha", "lam", "epsilon", "statistic", "scatter",
     "embedding_dim", "learning_rate", "weight_decay", "device",
 )  # fmt: skip
+# Those of SubclassDeepLDAClassifier.
+SUBCLASS_SETTINGS = (
+    "subclasses", "cluster_on", "cluster_starts", "smallest_cluster", "subclass_decision", "autoencoder_epochs",
+)  # fmt: skip
 
 
 def run_settings(parameters: Mapping[str, Any], labels: NDArray[np.int64], seed: int) -> RunConfig:
@@ -41,6 +45,8 @@ def run_settings(parameters: Mapping[str, Any], labels: NDArray[np.int64], seed:
     if settings["objective"] == "dlda":
         del settings["alpha"]
     network = parameters["network"]
+    if "subclasses" in parameters and settings["embedding_dim"] is None:
+        settings["embedding_dim"] = "subclasses"
     return RunConfig.parse(
         {
             **settings,
@@ -49,6 +55,7 @@ def run_settings(parameters: Mapping[str, Any], labels: NDArray[np.int64], seed:
             "epochs": int(parameters["max_epochs"]),
             "patience": int(parameters["n_iter_no_change"]) if parameters["early_stopping"] else None,
             "batch_size": _batch_size(int(parameters["batch_size"]), labels, settings["objective"]),
+            **{name: _plain(parameters[name]) for name in SUBCLASS_SETTINGS if name in parameters},
             "seed": seed,
             "data": "arrays",
         },

@@ -27,6 +27,7 @@ class Record(BaseModel):
     """Contents of classifier.json.
 
     Attributes:
+        estimator: the name of its class.
         parameters: of the constructor. A `network` that is code is left out, and so is a `random_state` that is no
             number; `class_weight` stands apart, as JSON has no labels as keys.
         dtype: of `classes`, as numpy writes it.
@@ -35,6 +36,7 @@ class Record(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, ser_json_inf_nan="constants")
 
     format: Literal[1] = 1
+    estimator: str
     parameters: dict[str, Label | None]
     class_weight: list[tuple[Label, float]] | None
     dtype: str
@@ -56,15 +58,24 @@ def write(folder: Path, record: Record, model: Model, coordinates: dict[str, NDA
         (temporary / _RECORD).write_text(record.model_dump_json(indent=2) + "\n")
 
 
-def read_record(folder: Path) -> Record:
-    """Read classifier.json. Raises InputError where it is missing or not one of ours."""
+def read_record(folder: Path, estimator: str) -> Record:
+    """Read classifier.json. Raises InputError where it is missing, not one of ours, or of another estimator."""
     try:
-        return Record.model_validate_json((folder / _RECORD).read_bytes())
+        record = Record.model_validate_json((folder / _RECORD).read_bytes())
     except (OSError, ValidationError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(
             got(f"{folder} holds no classifier ({reason})", need="a folder that save has written", do="check the path")
         ) from None
+    if record.estimator != estimator:
+        raise InputError(
+            got(
+                f"{folder} holds a {record.estimator}",
+                need=f"a {estimator}",
+                do=f"read it by {record.estimator}.load",
+            )
+        )
+    return record
 
 
 def read_card(folder: Path) -> ModelCard:

@@ -1,5 +1,13 @@
 """Networks that embed samples: the paper's DorferNet, smaller ones, and any of the user's own by name."""
 
+from deeplda.networks.autoencoder import (
+    Autoencoder,
+    EncoderDecoder,
+    RowAutoencoder,
+    SmallAutoencoder,
+    build_autoencoder,
+    reconstruction_error,
+)
 from deeplda.networks.convnet_small import ConvNetSmall
 from deeplda.networks.describe import LayerRow, describe, forward_flops
 from deeplda.networks.dorfernet import DorferNet
@@ -10,13 +18,19 @@ from deeplda.networks.registry import NETWORKS, NetworkBuilder, build_network, d
 __all__ = [
     "MLP",
     "NETWORKS",
+    "Autoencoder",
     "ConvNetSmall",
     "DorferNet",
+    "EncoderDecoder",
     "FastNet",
     "LayerRow",
     "NetworkBuilder",
+    "RowAutoencoder",
+    "SmallAutoencoder",
+    "build_autoencoder",
     "build_network",
     "default_network",
     "describe",
     "forward_flops",
+    "reconstruction_error",
 ]

@@ -1,5 +1,8 @@
 """The building blocks that the networks share, and how their weights start."""
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 from torch import nn
 
 
@@ -12,6 +15,11 @@ def conv_bn_relu(inputs: int, outputs: int, *, kernel: int = 3, padding: int = 1
         # In place: batch normalisation does not need its output again, and a third of the activations is saved.
         nn.ReLU(inplace=True),
     ]
+
+
+def conv_group(channels: Sequence[int]) -> list[nn.Module]:
+    """3x3 convolutions as in `conv_bn_relu`, from each number of channels to the next."""
+    return [layer for inputs, outputs in pairwise(channels) for layer in conv_bn_relu(inputs, outputs)]
 
 
 def linear_bn_relu(inputs: int, outputs: int) -> list[nn.Module]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from deeplda.networks.blocks import conv_bn_relu, he_initialise
+from deeplda.networks.blocks import conv_bn_relu, conv_group, he_initialise
 from deeplda.networks.checks import check_embedding_dim, image_channels, scaled
 
 
@@ -32,17 +32,12 @@ class DorferNet(nn.Module):
         super().__init__()
         channels = image_channels(sample_shape, network="dorfernet", least=self.least_side)
         check_embedding_dim(embedding_dim)
-        c64, c128, c256, c1024 = (scaled(count, width) for count in (64, 128, 256, 1024))
+        first, second, third = pooled_blocks(channels, width)
+        c256, c1024 = scaled(256, width), scaled(1024, width)
 
-        self.block1 = nn.Sequential(*conv_bn_relu(channels, c64), *conv_bn_relu(c64, c64), *_pool_and_drop())
-        self.block2 = nn.Sequential(*conv_bn_relu(c64, c128), *conv_bn_relu(c128, c128), *_pool_and_drop())
-        self.block3 = nn.Sequential(
-            *conv_bn_relu(c128, c256),
-            *conv_bn_relu(c256, c256),
-            *conv_bn_relu(c256, c256),
-            *conv_bn_relu(c256, c256),
-            *_pool_and_drop(),
-        )
+        self.block1 = nn.Sequential(*conv_group(first), *_pool_and_drop())
+        self.block2 = nn.Sequential(*conv_group(second), *_pool_and_drop())
+        self.block3 = nn.Sequential(*conv_group(third), *_pool_and_drop())
         self.block4 = nn.Sequential(*conv_bn_relu(c256, c1024, padding=0), nn.Dropout(0.5))
         self.block5 = nn.Sequential(*conv_bn_relu(c1024, c1024, kernel=1, padding=0), nn.Dropout(0.5))
         self.block6 = nn.Sequential(
@@ -55,6 +50,12 @@ class DorferNet(nn.Module):
         hidden = self.block3(self.block2(self.block1(images)))
         embeddings: Tensor = self.block6(self.block5(self.block4(hidden)))
         return embeddings
+
+
+def pooled_blocks(channels: int, width: float) -> list[list[int]]:
+    """The channels along the convolutions of the blocks that end in pooling, 1 to 3; first those that come in."""
+    c64, c128, c256 = (scaled(count, width) for count in (64, 128, 256))
+    return [[channels, c64, c64], [c64, c128, c128], [c128, c256, c256, c256, c256]]
 
 
 def _pool_and_drop() -> list[nn.Module]:

@@ -50,6 +50,13 @@ class FeatureStatistics:
             roots = self.weights.within.sqrt()[torch.searchsorted(self.classes, labels)]
             self._weighted = _merged(self._weighted, class_moments(features * roots[:, None], labels))
 
+    def merge(self, other: FeatureStatistics) -> None:
+        """Take in what `other`, made for the same set, has seen."""
+        if other._plain is not None:
+            self._plain = _merged(self._plain, other._plain)
+        if other._weighted is not None:
+            self._weighted = _merged(self._weighted, other._weighted)
+
     @property
     def counts(self) -> Tensor:
         """(C,) float64, samples of each class seen."""

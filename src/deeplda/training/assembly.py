@@ -3,35 +3,43 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from deeplda.data import Data, Part, load_data
 from deeplda.errors import InputError, TrainingError, got
 from deeplda.model import Model, ModelCard
 from deeplda.networks import build_network, default_network
-from deeplda.objective import RDLDALoss
+from deeplda.objective import RDLDALoss, large_batch_backward
 from deeplda.predictors import Softmax
-from deeplda.training.checkpoint import Counters, Snapshot
+from deeplda.subclasses import SubclassMap
 from deeplda.training.config import RunConfig
-from deeplda.training.evaluation import Watch, gather_statistics, unwatched
+from deeplda.training.cross_entropy import SharedCrossEntropy
+from deeplda.training.evaluation import Watch, evaluate, gather_statistics, unwatched
+from deeplda.training.world import ALONE, World
 
 
 @dataclass
-class Trainee:
-    """A model under training.
+class Classifier:
+    """A model under training, as the loop's `Trainee`.
 
     Attributes:
+        world: the processes that train it together.
         head: the layer from the embedding to class scores, for cross-entropy on an embedding that is not as wide as
             there are classes; else the identity.
         trained: network and head together: all that has parameters.
+        parallel: the same, exchanging its gradients with the other processes.
     """
 
     config: RunConfig
+    world: World
     model: Model
     head: nn.Module
     trained: nn.Module
+    parallel: nn.Module
     criterion: nn.Module
     optimizer: torch.optim.Optimizer
     device: torch.device
@@ -40,31 +48,78 @@ class Trainee:
         """One step of the optimiser; the loss before it."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
+        self.optimizer.zero_grad()
         half = inputs.is_cuda and torch.cuda.is_bf16_supported()
         with torch.autocast("cuda", dtype=torch.bfloat16, enabled=half):
-            outputs = self.head(self.model(inputs))
-        try:
-            loss = self.criterion(outputs.float(), labels)
-        except ValueError as error:
-            raise TrainingError(f"training cannot go on: {error}") from None
-        self.optimizer.zero_grad()
-        loss.backward()
+            try:
+                loss = self._backward(self.model.normalised(inputs), labels)
+            except ValueError as error:
+                raise TrainingError(f"training cannot go on: {error}") from None
         self.optimizer.step()
-        return float(loss.detach())
+        return float(loss)
 
-    def fit_predictors(self, part: Part, watch: Watch = unwatched) -> None:
+    def _backward(self, inputs: Tensor, labels: Tensor) -> Tensor:
+        """The loss of the whole batch, whose gradient is left with the parameters."""
+        if self.config.chunk_size is not None:
+            return large_batch_backward(
+                self.parallel, self._criterion, inputs, labels, chunk_size=self.config.chunk_size
+            )
+        loss = self._criterion(self.parallel(inputs), labels)
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss.detach()
+
+    def _criterion(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        loss: Tensor = self.criterion(outputs.float(), labels)
+        return loss
+
+    def examine(self, fit_part: Part, validation: Part) -> tuple[dict[str, Any], float | None]:
+        """The spectrum of the last batch and the scores on `validation`; its accuracy decides."""
+        self.world.average_buffers(self.model.network)
+        self._fit_predictors(fit_part)
+        scores = evaluate(self.model, validation, world=self.world)
+        return self._spectrum() | {"validation": scores}, scores["accuracy"] if scores else None
+
+    def finish(self, data: Data, watch: Watch) -> Model:
+        """The model, its predictors fitted on the whole training part."""
+        self._fit_predictors(data.train, watch)
+        return self.model
+
+    def score(self, data: Data, watch: Watch) -> dict[str, Any]:
+        """How the finished model does on validation and test part."""
+        return {
+            "validation": evaluate(self.model, data.val, world=self.world),
+            "test": evaluate(self.model, data.test, watch, self.world),
+            "class_names": list(data.class_names),
+        }
+
+    def close(self) -> None:
+        """Let go of the other processes: a `DistributedDataParallel` that outlives its group can hang at the end."""
+        self.parallel = self.trained
+
+    def words(self) -> str:
+        """The range of the eigenvalues of the last batch."""
+        if not isinstance(self.criterion, RDLDALoss):
+            return ""
+        eigenvalues = self.criterion.diagnostics.eigenvalues
+        return f"  eigenvalues {float(eigenvalues[0]):.2f} to {float(eigenvalues[-1]):.2f}"
+
+    def _spectrum(self) -> dict[str, Any]:
+        """What the last batch looked like to an LDA objective; nothing for cross-entropy."""
+        if not isinstance(self.criterion, RDLDALoss):
+            return {}
+        seen = self.criterion.diagnostics
+        return {"eigenvalues": seen.eigenvalues.tolist(), "selected": seen.selected, "dead_dims": seen.dead_dims}
+
+    def _fit_predictors(self, part: Part, watch: Watch = unwatched) -> None:
         """Fit the model's predictors on `part` as the network is now; softmax takes over the trained layer."""
         if self.config.objective != "cce":
-            self.model.fit_statistics(gather_statistics(self.model, part, watch))
+            self.model.fit_statistics(gather_statistics(self.model, part, watch, self.world))
             return
         softmax = self.model.predictor
         assert isinstance(softmax, Softmax)
         layer = self.head if isinstance(self.head, nn.Linear) else None
-        classes = torch.arange(len(self.model.class_names), device=self.device)
+        classes = torch.arange(len(self.model.card.subclass_map), device=self.device)
         softmax.set_layer(classes, *((layer.weight, layer.bias) if layer else (None, None)))
-
-    def snapshot(self, counters: Counters) -> Snapshot:
-        return Snapshot.of(self.trained, self.optimizer, counters)
 
 
 def read_data(config: RunConfig) -> Data:
@@ -78,19 +133,39 @@ def read_data(config: RunConfig) -> Data:
     )
 
 
-def assemble(config: RunConfig, data: Data, network: nn.Module | None = None) -> Trainee:
-    """Everything with fresh weights, drawn from torch's generator, or around the `network` given.
+class _Trained(nn.Module):
+    """Network and head."""
 
-    Raises InputError for settings that do not suit.
+    def __init__(self, network: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.network, self.head = network, head
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs: Tensor = self.head(self.network(inputs))
+        return outputs
+
+
+def assemble(
+    config: RunConfig,
+    data: Data,
+    network: nn.Module | None = None,
+    subclasses: SubclassMap | None = None,
+    world: World = ALONE,
+) -> Classifier:
+    """Everything with fresh weights, drawn from the seed of the settings, or around the `network` given.
+
+    With `subclasses` the labels of the training part are subclasses. Raises InputError for settings that do not suit.
     """
     device = pick_device(config.device)
-    name, embedding_dim = _network_name(config, data), _embedding_dim(config, data)
-    network = network or _build_network(config, data)
-    classes = len(data.class_names)
-    needs_layer = config.objective == "cce" and embedding_dim != classes
-    head = nn.Linear(embedding_dim, classes) if needs_layer else nn.Identity()
+    groups = subclasses or SubclassMap(tuple(range(len(data.class_names))))
+    embedding_dim = _embedding_dim(config, groups)
+    with torch.random.fork_rng():
+        torch.manual_seed(config.seed)
+        network = network or _build_network(config, data, groups)
+        needs_layer = config.objective == "cce" and embedding_dim != len(groups)
+        head = nn.Linear(embedding_dim, len(groups)) if needs_layer else nn.Identity()
     card = ModelCard(
-        network=name,
+        network=_network_name(config, data),
         width=config.width,
         embedding_dim=embedding_dim,
         sample_shape=data.sample_shape,
@@ -100,11 +175,16 @@ def assemble(config: RunConfig, data: Data, network: nn.Module | None = None) ->
         lam=config.lam,
         scatter=config.scatter,
         class_weight=config.class_weight,
+        parents=subclasses.parents if subclasses else None,
+        subclass_decision=config.subclass_decision,
     )
+    if world.size > 1 and device.type == "cuda":
+        network = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
     model = Model(card, network)
     model.normalisation.fit(data.train.inputs)
     model.place(device)
-    trained = nn.ModuleDict({"network": model.network, "head": head}).to(device)
+    trained = _Trained(model.network, head).to(device)
+    parallel = trained if world.size == 1 else DistributedDataParallel(trained, broadcast_buffers=False)
     optimizer = torch.optim.SGD(
         trained.parameters(),
         lr=config.learning_rate,
@@ -112,13 +192,24 @@ def assemble(config: RunConfig, data: Data, network: nn.Module | None = None) ->
         weight_decay=config.weight_decay,
         nesterov=True,
     )
-    return Trainee(config, model, head, trained, _criterion(config, data).to(device), optimizer, device)
+    criterion = _criterion(config, data.train, len(groups), world).to(device)
+    return Classifier(config, world, model, head, trained, parallel, criterion, optimizer, device)
 
 
-def check_settings(config: RunConfig, data: Data) -> None:
+def check_settings(config: RunConfig, data: Data, world: World = ALONE) -> None:
     """Raise InputError for a device or a network that cannot be had, before anything is written."""
     pick_device(config.device)
-    _build_network(config, data)
+    _build_network(config, data, SubclassMap(tuple(range(len(data.class_names)))))
+    if config.batch_size < 2 * world.size:
+        raise InputError(
+            got(
+                f"a batch of {config.batch_size} for {world.size} processes",
+                need="two samples for each",
+                do=f"use --batch-size {2 * world.size} or more",
+            )
+        )
+    if len(set(world.gather(data.fingerprint))) > 1:
+        raise InputError(f"the processes read different data from {config.data}: give all of them the same")
 
 
 def pick_device(name: str) -> torch.device:
@@ -136,23 +227,26 @@ def _network_name(config: RunConfig, data: Data) -> str:
     return config.network or default_network(data.sample_shape)
 
 
-def _embedding_dim(config: RunConfig, data: Data) -> int:
+def _embedding_dim(config: RunConfig, groups: SubclassMap) -> int:
     """As many outputs as classes, unless the settings say otherwise."""
-    return config.embedding_dim or len(data.class_names)
+    if config.embedding_dim == "subclasses":
+        return len(groups)
+    return config.embedding_dim or groups.classes
 
 
-def _build_network(config: RunConfig, data: Data) -> nn.Module:
-    name, outputs = _network_name(config, data), _embedding_dim(config, data)
+def _build_network(config: RunConfig, data: Data, groups: SubclassMap) -> nn.Module:
+    name, outputs = _network_name(config, data), _embedding_dim(config, groups)
     return build_network(name, data.sample_shape, outputs, width=config.width)
 
 
-def _criterion(config: RunConfig, data: Data) -> nn.Module:
+def _criterion(config: RunConfig, train: Part, groups: int, world: World) -> nn.Module:
     """RDLDALoss, or cross-entropy with the same class weights."""
     if config.objective != "cce":
         return RDLDALoss(
             config.alpha, config.lam, config.epsilon, config.statistic, config.scatter, config.class_weight
         )
-    if config.class_weight is None:
-        return nn.CrossEntropyLoss()
-    counts = torch.bincount(torch.from_numpy(data.train.labels), minlength=len(data.class_names)).float()
-    return nn.CrossEntropyLoss(counts.sum() / (len(counts) * counts.clamp(min=1)))
+    weights = torch.ones(groups)
+    if config.class_weight is not None:
+        counts = torch.bincount(torch.from_numpy(train.labels), minlength=groups).float()
+        weights = counts.sum() / (len(counts) * counts.clamp(min=1))
+    return nn.CrossEntropyLoss(weights) if world.size == 1 else SharedCrossEntropy(weights, world)

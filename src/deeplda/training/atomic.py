@@ -10,10 +10,15 @@ from pathlib import Path
 
 
 def write_text(file: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    write_bytes(file, text.encode())
+
+
+def write_bytes(file: Path, content: bytes) -> None:
     """Write a file whole or not at all: to a temporary name, synced, then renamed."""
     temporary = file.with_name(f".{file.name}.tmp")
-    with temporary.open("w") as stream:
-        stream.write(text)
+    with temporary.open("wb") as stream:
+        stream.write(content)
         stream.flush()
         os.fsync(stream.fileno())
     temporary.replace(file)

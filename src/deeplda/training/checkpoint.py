@@ -27,7 +27,7 @@ class Counters(BaseModel):
     seconds: float = Field(0.0, description="Time spent, evaluation included.")
     best_epoch: int = Field(0, ge=0, description="The last epoch with the best validation.")
     risen_epoch: int = Field(0, ge=0, description="The epoch at which validation last rose.")
-    best_accuracy: float = Field(-1.0, description="Its accuracy.")
+    best_score: float | None = Field(None, description="Its score, None before the first.")
 
 
 class _Manifest(BaseModel):

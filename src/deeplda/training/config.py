@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import tomllib
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from deeplda.errors import InputError
 
 
-class TrainConfig(BaseModel):
-    """Everything but the data's name. Defaults are for small images such as digits; recipes set the rest."""
+class ObjectiveConfig(BaseModel):
+    """What is optimised, and by which network."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -33,7 +33,36 @@ class TrainConfig(BaseModel):
         None, description="dorfernet, fastnet, convnet-small, mlp, or module.path:callable. [default: by the data]"
     )
     width: float = Field(1.0, gt=0, allow_inf_nan=False, description="Factor on the channels of hidden layers.")
-    embedding_dim: int | None = Field(None, ge=1, description="Width of the output. [default: number of classes]")
+    embedding_dim: Annotated[int, Field(ge=1)] | Literal["subclasses"] | None = Field(
+        None, description="Width of the output: a number, or subclasses. [default: number of classes]"
+    )
+
+    chunk_size: int | None = Field(
+        None, ge=2, description="Run so many samples of a batch at a time: the same gradient in less memory."
+    )
+
+    subclasses: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        1, description="Split each class into so many by k-means and train on those; auto: 1 to 4 by silhouette."
+    )
+    cluster_on: Literal["autoencoder", "inputs"] | None = Field(
+        None, description="Where k-means runs. [default: autoencoder for images, inputs for rows]"
+    )
+    cluster_starts: int = Field(10, ge=1, description="Starts of k-means, of which the best is kept.")
+    smallest_cluster: int = Field(10, ge=1, description="Smaller clusters join their nearest sibling.")
+    subclass_decision: Literal["argmax", "sum"] = Field(
+        "argmax", description="A class is that of the best subclass, or the one whose subclasses sum highest."
+    )
+    autoencoder_epochs: int = Field(20, ge=1, description="Passes over the training part by the autoencoder.")
+    autoencoder_optimizer: Literal["adam", "sgd"] = Field("adam", description="Optimiser of the autoencoder.")
+    autoencoder_learning_rate: float = Field(
+        3e-3, gt=0, allow_inf_nan=False, description="Highest learning rate of the autoencoder."
+    )
+
+
+class LoopConfig(BaseModel):
+    """How long and on what the loop trains, whatever it trains."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     epochs: int = Field(30, ge=1, description="Passes over the training part.")
     batch_size: int = Field(200, ge=2, description="Samples in a step.")
@@ -59,6 +88,10 @@ class TrainConfig(BaseModel):
     device: str = Field("auto", description="cpu, cuda, cuda:1, ... [auto: cuda where there is one]")
     checkpoint_seconds: float = Field(60.0, gt=0, description="A checkpoint at least this often, within epochs too.")
 
+
+class TrainConfig(LoopConfig, ObjectiveConfig):
+    """Everything but the data's name. Defaults are for small images such as digits; recipes set the rest."""
+
     @model_validator(mode="after")
     def _objective_and_alpha_agree(self) -> Self:
         if self.objective == "dlda":
@@ -70,8 +103,8 @@ class TrainConfig(BaseModel):
         return self
 
 
-class RunConfig(TrainConfig):
-    """The settings with the data they are for: the contents of run.toml."""
+class _OnData(BaseModel):
+    """Settings with the data they are for, as a TOML file has them."""
 
     data: str = Field("digits", description="A known name, a folder of images, or an .npz file.")
 
@@ -94,6 +127,32 @@ class RunConfig(TrainConfig):
         lines = [f"data = {_toml(settings.pop('data'))}"]
         lines += [f"{name} = {_toml(value)}" for name, value in settings.items()]
         return "\n".join(lines) + "\n"
+
+
+class RunConfig(_OnData, TrainConfig):
+    """The contents of run.toml."""
+
+
+class AutoencoderConfig(_OnData, LoopConfig):
+    """The contents of run.toml of an autoencoder."""
+
+    width: float = Field(1.0, gt=0, allow_inf_nan=False)
+    optimizer: Literal["adam", "sgd"] = "adam"
+    # Many small steps reconstruct better than few large ones.
+    batch_size: int = Field(100, ge=2)
+
+    @classmethod
+    def of(cls, config: RunConfig) -> Self:
+        """The autoencoder that a run asks for. What it does not depend on is left at its default, so that runs that
+        differ in their objective alone can share it."""
+        same = ("data", "data_dir", "image_size", "split_seed", "skip_unreadable", "device", "seed", "width")
+        return cls(
+            epochs=config.autoencoder_epochs,
+            optimizer=config.autoencoder_optimizer,
+            learning_rate=config.autoencoder_learning_rate,
+            weight_decay=0.0,
+            **{name: getattr(config, name) for name in same},
+        )
 
 
 def read_toml(file: Path) -> dict[str, Any]:

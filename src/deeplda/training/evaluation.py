@@ -13,6 +13,7 @@ from torch import Tensor
 from deeplda.data import Part
 from deeplda.model import Model
 from deeplda.predictors import FeatureStatistics
+from deeplda.training.world import ALONE, World
 
 # Sees the batches of a long pass go by: the batches, the number of samples, and what is being done.
 Watch = Callable[[Iterator[Tensor], int, str], Iterator[Tensor]]
@@ -23,32 +24,42 @@ def unwatched(batches: Iterator[Tensor], _samples: int, _words: str) -> Iterator
     return batches
 
 
-def gather_statistics(model: Model, part: Part, watch: Watch = unwatched) -> FeatureStatistics:
-    """Statistics of the embedding of `part`, in one pass: eval mode, no augmentation, batch by batch."""
+def gather_statistics(model: Model, part: Part, watch: Watch = unwatched, world: World = ALONE) -> FeatureStatistics:
+    """Statistics of the embedding of `part`, in one pass: eval mode, no augmentation, batch by batch.
+
+    The processes of a `world` take a share each, and all end with the same statistics of the whole.
+    """
     labels = torch.from_numpy(part.labels)
     statistics = FeatureStatistics.for_labels(labels, scatter=model.card.scatter, class_weight=model.card.class_weight)
-    start = 0
-    for embedding in watch(model.embeddings(part.inputs), len(part), "fitting the predictors"):
+    inputs, labels, start = world.share(part.inputs), labels[world.rank :: world.size], 0
+    for embedding in watch(model.embeddings(inputs), len(inputs), "fitting the predictors"):
         statistics.update(embedding, labels[start : start + len(embedding)])
         start += len(embedding)
-    return statistics
+    first, *others = world.gather(statistics)
+    for other in others:
+        first.merge(other)
+    return first
 
 
-def evaluate(model: Model, part: Part, watch: Watch = unwatched) -> dict[str, Any] | None:
+def evaluate(model: Model, part: Part, watch: Watch = unwatched, world: World = ALONE) -> dict[str, Any] | None:
     """Accuracy and balanced accuracy by every predictor, and the confusion matrix of the deciding one.
 
     None for a part without samples, else
     {"n", "accuracy", "predictors": {name: {"accuracy", "balanced_accuracy"}}, "confusion"}; confusion[i][j] counts
-    samples of class i that were taken for class j.
+    samples of class i that were taken for class j. The processes of a `world` take a share of the samples each.
     """
     if len(part) == 0:
         return None
     decisions: dict[str, list[NDArray[np.int64]]] = {name: [] for name in model.card.predictors}
-    for embedding in watch(model.embeddings(part.inputs), len(part), "scoring"):
+    inputs, labels = world.share(part.inputs), world.share(part.labels)
+    for embedding in watch(model.embeddings(inputs), len(inputs), "scoring"):
         for name, found in decisions.items():
-            found.append(model.named_predictor(name).predict(embedding).cpu().numpy())
+            found.append(model.class_scores(embedding, name).argmax(1).cpu().numpy())
     classes = len(model.class_names)
-    tables = {name: confusion(part.labels, np.concatenate(found), classes) for name, found in decisions.items()}
+    tables = {
+        name: world.total(confusion(labels, np.concatenate([labels[:0], *found]), classes))
+        for name, found in decisions.items()
+    }
     deciding = tables[model.card.predictors[0]]
     return {
         "n": len(part),
@@ -58,6 +69,18 @@ def evaluate(model: Model, part: Part, watch: Watch = unwatched) -> dict[str, An
             for name, table in tables.items()
         },
         "confusion": deciding.tolist(),
+    }
+
+
+def subclass_scores(model: Model, part: Part) -> dict[str, dict[str, int]]:
+    """For each subclass how many samples it was the best of, and for how many of those its class is right."""
+    names = model.card.subclass_map.names(model.class_names)
+    decided = model.predict_subclasses(part.inputs)
+    right = np.asarray(names)[:, None] == decided[None, :]
+    parents = np.array(model.card.subclass_map.parents)
+    return {
+        name: {"decided": int(found.sum()), "right": int((part.labels[found] == parent).sum())}
+        for name, found, parent in zip(names, right, parents, strict=True)
     }
 
 

@@ -7,24 +7,54 @@ from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from deeplda.data import Data
+from deeplda.data import Data, Part
 from deeplda.errors import StoppedError
-from deeplda.model import Model
-from deeplda.objective import RDLDALoss
-from deeplda.training.assembly import Trainee, assemble
 from deeplda.training.batches import BatchSource
 from deeplda.training.checkpoint import Counters, Snapshot
-from deeplda.training.config import RunConfig
-from deeplda.training.evaluation import evaluate
+from deeplda.training.config import LoopConfig
+from deeplda.training.evaluation import Watch
 from deeplda.training.progress import Progress
+from deeplda.training.run_folder import Saveable
 from deeplda.training.sampler import epoch_batches, stratified_sample
 from deeplda.training.schedule import learning_rate
+from deeplda.training.world import ALONE, World
 
-# During training the predictors are fitted on at most this many training samples; the final ones on all.
+# After an epoch, what is fitted is fitted on at most this many training samples; at the end on all.
 _FIT_SAMPLES = 5_000
 _SEED_STRIDE = 1_000_003
+_RANK_STRIDE = 2**52
+
+
+class Trainee(Protocol):
+    """What the loop trains: a network with its criterion and optimiser.
+
+    Attributes:
+        trained: all that has parameters.
+    """
+
+    @property
+    def trained(self) -> nn.Module: ...
+    @property
+    def optimizer(self) -> torch.optim.Optimizer: ...
+    @property
+    def device(self) -> torch.device: ...
+
+    def step(self, inputs: Tensor, labels: Tensor, learning_rate: float) -> float:
+        """One step of the optimiser; the loss before it."""
+
+    def examine(self, fit_part: Part, validation: Part) -> tuple[dict[str, Any], float | None]:
+        """What to log after an epoch, with "validation", and the score by which the best epoch is kept."""
+
+    def finish(self, data: Data, watch: Watch) -> Saveable:
+        """What the trained network is for, with the weights as they are."""
+
+    def score(self, data: Data, watch: Watch) -> dict[str, Any]:
+        """What to log of the finished model."""
+
+    def words(self) -> str:
+        """A few figures of the last step, for the progress bar."""
 
 
 class Run(Protocol):
@@ -37,28 +67,28 @@ class Run(Protocol):
     def save(self, name: Literal["last", "best"], snapshot: Snapshot) -> None: ...
     def log(self, row: dict[str, Any]) -> None: ...
     def keep_rows(self, epochs: int) -> None: ...
-    def save_model(self, model: Model) -> None: ...
+    def save_model(self, model: Saveable) -> None: ...
 
 
 def train(
-    config: RunConfig,
+    config: LoopConfig,
     data: Data,
+    trainee: Trainee,
     run: Run,
     progress: Progress,
     stop: Callable[[], bool] = lambda: False,
-    network: nn.Module | None = None,
-) -> tuple[Model, dict[str, Any]]:
-    """Train from the run's newest checkpoint, or from the start, to the end; return the model and the summary row.
+    world: World = ALONE,
+) -> dict[str, Any]:
+    """Train from the run's newest checkpoint, or from the start, to the end; return the summary row.
 
-    `network` is trained in place of the one the settings name. Without a validation part the last epoch is kept.
+    Without a validation part the last epoch is kept. The processes of a `world` share each batch; only the first has
+    the run.
 
     Every step draws its random numbers from the seed and its own number, so a run that was killed and resumed ends
     in the same weights as one that was not. Raises StoppedError soon after `stop` says so, with the state saved.
     """
     with torch.random.fork_rng():
-        torch.manual_seed(config.seed)
-        trainee = assemble(config, data, network)
-        counters = _take_up(run, trainee)
+        counters = _take_up(run, trainee, world)
         source = BatchSource(data.train, trainee.device, flip=config.flip, translate=config.translate)
         fit_part = data.train.take(stratified_sample(data.train.labels, _FIT_SAMPLES, config.seed))
         clock = _Clock(counters.seconds)
@@ -71,43 +101,44 @@ def train(
             trainee.trained.train()
             for places in batches[counters.step :]:
                 step = counters.epoch * len(batches) + counters.step
-                torch.manual_seed(config.seed * _SEED_STRIDE + step)
+                torch.manual_seed(config.seed * _SEED_STRIDE + step + world.rank * _RANK_STRIDE)
                 rate = learning_rate(config, step, len(batches))
-                loss = trainee.step(*source.batch(places), rate)
+                loss = trainee.step(*source.batch(world.share(places)), rate)
                 counters.step += 1
                 counters.loss_sum += loss
-                progress.step(counters, len(batches), len(places), loss, trainee.criterion)
-                stopping = stop()
+                progress.step(counters, len(batches), len(places), loss, trainee.words)
+                stopping = world.any(stop())
                 if counters.step < len(batches) and (stopping or clock.checkpoint_due(config.checkpoint_seconds)):
                     counters.seconds = clock.total()
-                    run.save("last", trainee.snapshot(counters))
+                    run.save("last", Snapshot.of(trainee.trained, trainee.optimizer, counters))
                     clock.checkpoint()
                     if stopping:
                         raise StoppedError(f"stopped in epoch {counters.epoch + 1}, saved")
 
             row = {"kind": "epoch", "epoch": counters.epoch + 1, "loss": counters.loss_sum / len(batches)}
-            row |= {"learning_rate": rate} | _spectrum(trainee.criterion)
-            trainee.fit_predictors(fit_part)
-            validation = evaluate(trainee.model, data.val)
-            counters = _next_epoch(counters, validation, clock.total())
-            row |= {"validation": validation, "seconds": round(counters.seconds, 3)}
-            snapshot = trainee.snapshot(counters)
+            found, score = trainee.examine(fit_part, data.val)
+            counters = _next_epoch(counters, score, clock.total())
+            row |= {"learning_rate": rate, **found, "seconds": round(counters.seconds, 3)}
+            snapshot = Snapshot.of(trainee.trained, trainee.optimizer, counters)
             if counters.best_epoch == counters.epoch:
                 run.save("best", snapshot)
             run.log(row)
             run.save("last", snapshot)
             clock.checkpoint()
             progress.epoch(row, counters)
-            if stop():
+            if world.any(stop()):
                 raise StoppedError(f"stopped after epoch {counters.epoch}, saved")
 
         progress.close()
-        return trainee.model, _finish(data, run, trainee, counters, progress)
+        best = world.from_first(run.best() if world.first else None)
+        assert best is not None
+        best.restore(trainee.trained)
+        return _finish(data, run, trainee, counters, progress)
 
 
-def _take_up(run: Run, trainee: Trainee) -> Counters:
+def _take_up(run: Run, trainee: Trainee, world: World) -> Counters:
     """Restore the newest whole checkpoint, if there is one."""
-    snapshot = run.latest()
+    snapshot = world.from_first(world.together(run.latest))
     if snapshot is None:
         run.keep_rows(0)
         return Counters()
@@ -116,44 +147,33 @@ def _take_up(run: Run, trainee: Trainee) -> Counters:
     return snapshot.counters
 
 
-def _spectrum(criterion: nn.Module) -> dict[str, Any]:
-    """What the last batch looked like to an LDA objective; nothing for cross-entropy."""
-    if not isinstance(criterion, RDLDALoss):
-        return {}
-    seen = criterion.diagnostics
-    return {"eigenvalues": seen.eigenvalues.tolist(), "selected": seen.selected, "dead_dims": seen.dead_dims}
-
-
-def _next_epoch(counters: Counters, validation: dict[str, Any] | None, seconds: float) -> Counters:
-    """The counters after an epoch; the last of equally good epochs is the best, and without validation the last."""
-    accuracy = validation["accuracy"] if validation else counters.best_accuracy
-    better = accuracy >= counters.best_accuracy
+def _next_epoch(counters: Counters, score: float | None, seconds: float) -> Counters:
+    """The counters after an epoch; the last of equally good epochs is the best, and without a score the last."""
+    before = counters.best_score
+    better = score is None or before is None or score >= before
+    rose = score is not None and (before is None or score > before)
     return Counters(
         epoch=counters.epoch + 1,
         seconds=seconds,
         best_epoch=counters.epoch + 1 if better else counters.best_epoch,
-        risen_epoch=counters.epoch + 1 if accuracy > counters.best_accuracy else counters.risen_epoch,
-        best_accuracy=accuracy if better else counters.best_accuracy,
+        risen_epoch=counters.epoch + 1 if rose else counters.risen_epoch,
+        best_score=score if better else before,
     )
 
 
-def _out_of_patience(config: RunConfig, counters: Counters) -> bool:
+def _out_of_patience(config: LoopConfig, counters: Counters) -> bool:
     return config.patience is not None and counters.epoch - counters.risen_epoch >= config.patience
 
 
 def _finish(data: Data, run: Run, trainee: Trainee, counters: Counters, progress: Progress) -> dict[str, Any]:
-    """Best weights, predictors fitted on the whole training part, the model saved and scored."""
-    run.best().restore(trainee.trained)
-    trainee.fit_predictors(data.train, progress.watch)
-    run.save_model(trainee.model)
+    """The model made of the weights, saved and scored."""
+    run.save_model(trainee.finish(data, progress.watch))
     summary = {
         "kind": "summary",
         "epochs": counters.epoch,
         "best_epoch": counters.best_epoch,
         "seconds": round(counters.seconds, 3),
-        "validation": evaluate(trainee.model, data.val),
-        "test": evaluate(trainee.model, data.test, progress.watch),
-        "class_names": list(data.class_names),
+        **trainee.score(data, progress.watch),
     }
     run.log(summary)
     return summary

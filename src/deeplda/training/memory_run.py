@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from deeplda.model import Model
 from deeplda.training.checkpoint import Snapshot
 
 
@@ -33,5 +32,15 @@ class MemoryRun:
     def keep_rows(self, epochs: int) -> None:
         self.rows = self.rows[:epochs]
 
-    def save_model(self, model: Model) -> None:
+    def save_model(self, model: object) -> None:
         """The caller has the model."""
+
+
+class FollowerRun(MemoryRun):
+    """Keeps nothing: for the processes of a job other than the first, which has the run."""
+
+    def save(self, name: Literal["last", "best"], snapshot: Snapshot) -> None:
+        """The first process does."""
+
+    def log(self, row: dict[str, Any]) -> None:
+        """The first process does."""

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
-from torch import Tensor, nn
+from torch import Tensor
 
 from deeplda.data import Data
-from deeplda.objective import RDLDALoss
 from deeplda.training.checkpoint import Counters
-from deeplda.training.config import RunConfig
+from deeplda.training.config import LoopConfig
 
 
 class Progress:
@@ -29,7 +28,7 @@ class Progress:
         self._shown = 0.0
         self._epochs = 0
 
-    def start(self, config: RunConfig, data: Data, counters: Counters, notes: list[str]) -> None:
+    def start(self, config: LoopConfig, data: Data, counters: Counters, notes: list[str]) -> None:
         """Training is about to begin, or to go on; `notes` say what was found in the run folder."""
         for note in (*(f"left out: {file}" for file in data.left_out), *notes):
             self.console.print(note)
@@ -49,15 +48,15 @@ class Progress:
             self._bar.add_task("", total=None, figures="")
             self._bar.start()
 
-    def step(self, counters: Counters, steps: int, samples: int, loss: float, criterion: nn.Module) -> None:
-        """A step is done."""
+    def step(self, counters: Counters, steps: int, samples: int, loss: float, words: Callable[[], str]) -> None:
+        """A step is done; `words` are asked for when they are shown."""
         self._samples += samples
         now = time.monotonic()
         if self._bar is None or now - self._shown < 0.5:
             return
         self._shown = now
         rate = self._samples / (now - self._since)
-        figures = f"{rate:,.0f}/s  loss {loss:.3f}{_eigenvalue_range(criterion)}"
+        figures = f"{rate:,.0f}/s  loss {loss:.3f}{words()}"
         self._bar.update(
             self._bar.task_ids[0],
             description=f"epoch {counters.epoch + 1}/{self._epochs}",
@@ -73,7 +72,7 @@ class Progress:
         eigenvalues = row.get("eigenvalues")
         spectrum = f"  eigenvalues {eigenvalues[0]:.2f} to {eigenvalues[-1]:.2f}" if eigenvalues else ""
         validation = row["validation"]
-        accuracy = f"  validation {100 * validation['accuracy']:.2f} %" if validation else ""
+        accuracy = f"  validation {_in_words(validation)}" if validation else ""
         mark = "  best so far" if validation and counters.best_epoch == counters.epoch else ""
         left = row["seconds"] / counters.epoch * (self._epochs - counters.epoch)
         self.console.print(
@@ -100,8 +99,7 @@ class Progress:
             self._bar = None
 
 
-def _eigenvalue_range(criterion: nn.Module) -> str:
-    if not isinstance(criterion, RDLDALoss):
-        return ""
-    eigenvalues = criterion.diagnostics.eigenvalues
-    return f"  eigenvalues {float(eigenvalues[0]):.2f} to {float(eigenvalues[-1]):.2f}"
+def _in_words(validation: dict[str, Any]) -> str:
+    if "error" in validation:
+        return f"error {validation['error']:.5f}"
+    return f"{100 * validation['accuracy']:.2f} %"

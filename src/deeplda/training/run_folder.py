@@ -13,23 +13,28 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 
 from deeplda.errors import InputError
-from deeplda.model import Model
 from deeplda.training.atomic import new_folder, write_text
 from deeplda.training.checkpoint import Snapshot, read_checkpoint, write_checkpoint
-from deeplda.training.config import RunConfig
+from deeplda.training.config import AutoencoderConfig, RunConfig
 
 _LIBRARIES = ("deeplda", "torch", "numpy", "scikit-learn", "safetensors")
+
+
+class Saveable(Protocol):
+    """What can write itself into a folder."""
+
+    def save(self, folder: Path) -> None: ...
 
 
 class RunFolder:
     """Reads and writes one run's folder. Made by `open_run`, which holds its lock."""
 
-    def __init__(self, path: Path, config: RunConfig, data_fingerprint: str) -> None:
+    def __init__(self, path: Path, config: RunConfig | AutoencoderConfig, data_fingerprint: str) -> None:
         self.path = path
         # What makes a checkpoint this run's: the same settings on the same data.
         self.identity = hashlib.blake2b(f"{config.to_toml()}{data_fingerprint}".encode(), digest_size=16).hexdigest()
@@ -80,17 +85,19 @@ class RunFolder:
         rows = [row for row in read_metrics(self.path) if row["kind"] == "epoch" and row["epoch"] <= epochs]
         write_text(self.path / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
 
-    def save_model(self, model: Model) -> None:
+    def save_model(self, model: Saveable) -> None:
         """Write the model folder."""
         with new_folder(self.path / "model") as temporary:
             model.save(temporary)
 
 
 @contextmanager
-def open_run(path: Path, config: RunConfig, data_fingerprint: str) -> Iterator[RunFolder]:
+def open_run(
+    path: Path, config: RunConfig | AutoencoderConfig, data_fingerprint: str, *, wait: bool = False
+) -> Iterator[RunFolder]:
     """The run folder, created where it is not there, locked while the block runs.
 
-    Raises InputError where another process has it, or it cannot be written.
+    Raises InputError where it cannot be written, or another process has it; with `wait` it waits for that one.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -99,7 +106,7 @@ def open_run(path: Path, config: RunConfig, data_fingerprint: str) -> Iterator[R
         raise InputError(f"{path} cannot be written ({error.strerror}): choose another --run folder") from None
     try:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             raise InputError(f"{path} is in use by another process: wait for it, or choose another --run") from None
         if not (path / "run.toml").exists():

@@ -1,12 +1,12 @@
 """The learning rate as a function of the step: nothing to save, nothing to restore."""
 
-from deeplda.training.config import TrainConfig
+from deeplda.training.config import LoopConfig
 
 _RISING = 0.25
 _START = 0.1
 
 
-def learning_rate(config: TrainConfig, step: int, steps_per_epoch: int) -> float:
+def learning_rate(config: LoopConfig, step: int, steps_per_epoch: int) -> float:
     """The learning rate of step `step`, counted from 0 over the whole run.
 
     "halving": the paper's, halved every `halve_every` epochs. "one-cycle": linear from a tenth of the rate up to it in

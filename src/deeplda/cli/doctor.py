@@ -1,0 +1,41 @@
+"""`deeplda doctor RUN`: what is wrong with a run and what to do, in words."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import fill
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from deeplda.errors import InputError
+from deeplda.training.config import RunConfig
+
+
+def doctor(
+    run: Annotated[Path, Parameter(help="Folder of a run, finished or not.")],
+    /,
+    *,
+    json_: Annotated[bool, Parameter(name="--json", negative="", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Read the metrics of a run and say what is wrong, why we think so and what to do."""
+    if not (run / "run.toml").exists():
+        raise InputError(f"{run} is no run: it has no run.toml; train one with deeplda train --run {run}")
+    config = RunConfig.read(run / "run.toml")
+
+    from deeplda.report.doctor import count_classes, diagnose
+    from deeplda.training.run_folder import read_metrics
+
+    rows = read_metrics(run)
+    findings = diagnose(rows, config, count_classes(rows))
+    if json_:
+        print(json.dumps({"run": str(run), "findings": [asdict(finding) for finding in findings]}))
+        return
+
+    for finding in findings:
+        print(f"{finding.severity}: {finding.what}")
+        for sentences in (finding.why, finding.do):
+            print(fill(sentences, get_terminal_size().columns, initial_indent="  ", subsequent_indent="  "))

@@ -1,0 +1,112 @@
+"""Settings and figures of a run in words."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from deeplda.model import ModelCard
+from deeplda.report.contents import RunRecord
+from deeplda.training.config import RunConfig
+
+OBJECTIVES = {"rdlda": "regularised deep LDA", "dlda": "deep LDA", "cce": "cross-entropy"}
+PREDICTORS = {
+    "hyperplanes": "hyperplanes",
+    "nearest_mean": "nearest mean",
+    "classic_lda": "classic LDA",
+    "softmax": "softmax",
+}
+# Where a run was computed, and how often it was saved, says nothing about what it is.
+_CIRCUMSTANCES = frozenset({"data", "data_dir", "device", "checkpoint_seconds"})
+
+
+def data_name(config: RunConfig) -> str:
+    """The known name, or the name of the folder or file."""
+    return Path(config.data).stem if Path(config.data).is_absolute() else config.data
+
+
+def objective(config: RunConfig) -> str:
+    """For a heading: "regularised deep LDA, alpha 0.6"."""
+    alpha = f", alpha {config.alpha:g}" if config.objective == "rdlda" else ""
+    statistic = f", {config.statistic} statistic" if config.objective != "cce" else ""
+    subclasses = f", {config.subclasses} subclasses a class" if config.subclasses != 1 else ""
+    return f"{OBJECTIVES[config.objective]}{alpha}{statistic}{subclasses}"
+
+
+def chosen_settings(config: RunConfig) -> dict[str, Any]:
+    """The settings that differ from the defaults, the data aside."""
+    default = RunConfig()
+    found = {name: value for name, value in config.model_dump(mode="json").items() if value != getattr(default, name)}
+    found.pop("data", None)
+    if config.objective == "dlda":
+        found.pop("alpha", None)
+    return found
+
+
+def differing_settings(records: Sequence[RunRecord]) -> list[str]:
+    """The settings in which runs differ."""
+    settings = [record.config.model_dump(mode="json") for record in records]
+    names = [name for name in settings[0] if any(other[name] != settings[0][name] for other in settings)]
+    return [name for name in names if name not in _CIRCUMSTANCES - {"data"}]
+
+
+def command(config: RunConfig) -> str:
+    """The command that runs it again, into a new folder."""
+    words = ["deeplda", "train", config.data]
+    for name, value in chosen_settings(config).items():
+        words.append(f"--{name.replace('_', '-')}")
+        if value is not True:
+            words.append(str(value))
+    return shlex.join(words)
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.2f}\u00a0%"
+
+
+def axes(card: ModelCard) -> str:
+    """What the coordinates of the embedding are."""
+    if "softmax" in card.predictors:
+        return (
+            "Cross-entropy has no discriminant directions of its own: the axes are those of classic LDA, fitted to the "
+            "outputs for training samples."
+        )
+    return "The axes are the directions that separate the training classes best."
+
+
+def machine(environment: dict[str, Any]) -> str:
+    """What a run was computed on: the GPU's name, or how many threads."""
+    if environment.get("cuda"):
+        return f"on {environment['cuda']}"
+    threads = environment.get("threads")
+    return "" if threads is None else f"on {threads} CPU thread{'s' * (threads != 1)}"
+
+
+def surroundings(environment: dict[str, Any]) -> dict[str, str]:
+    """When, where and with which versions a run was computed, as far as that is known."""
+    names = {"machine": "machine", "cores": "cores", "threads": "threads", "cuda": "GPU", "python": "Python"}
+    found = {"started": str(environment.get("started", "")).replace("T", " ").replace("+00:00", " UTC")}
+    found |= {shown: str(environment[name]) for name, shown in names.items() if environment.get(name) is not None}
+    versions = environment.get("versions")
+    return found | ({str(name): str(version) for name, version in versions.items()} if versions else {})
+
+
+def duration(seconds: float) -> str:
+    """In the two largest units: "48 s", "3 min 20 s", "2 h 5 min"."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def wilson_interval(right: int, n: int) -> tuple[float, float]:
+    """The 95 % confidence interval of a share, `right` of `n` (Wilson's)."""
+    z = 1.959963984540054
+    share = right / n
+    middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z / (1 + z**2 / n) * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
+    return max(0.0, middle - half), min(1.0, middle + half)

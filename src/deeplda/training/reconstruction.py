@@ -1,0 +1,168 @@
+"""An autoencoder under training, the first stage of Algorithm 1, and what is kept of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from deeplda.data import Data, Part
+from deeplda.errors import InputError, TrainingError, got
+from deeplda.model import Normalisation
+from deeplda.networks import EncoderDecoder, build_autoencoder, reconstruction_error
+from deeplda.training.assembly import pick_device
+from deeplda.training.config import AutoencoderConfig
+from deeplda.training.evaluation import Watch, unwatched
+
+_BATCH = 500
+
+
+class _Card(BaseModel):
+    """Contents of model.json of an autoencoder."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    sample_shape: tuple[int, ...] = Field(min_length=1, max_length=3)
+    width: float = Field(gt=0)
+
+
+class SampleAutoencoder(nn.Module):
+    """An autoencoder with the preprocessing it wants: images are divided by 255, rows standardised."""
+
+    def __init__(self, sample_shape: tuple[int, ...], width: float) -> None:
+        super().__init__()
+        self.card = _Card(sample_shape=sample_shape, width=width)
+        self.autoencoder: EncoderDecoder = build_autoencoder(sample_shape, width=width)
+        self.normalisation = Normalisation(sample_shape)
+
+    def fit_normalisation(self, inputs: NDArray[np.uint8] | NDArray[np.float32]) -> None:
+        """Learn how rows are standardised; images are always divided by 255."""
+        if inputs.ndim == 4:
+            self.normalisation.deviation.fill_(255.0)
+        else:
+            self.normalisation.fit(inputs)
+
+    def error(self, inputs: Tensor) -> Tensor:
+        """The paper's reconstruction error of inputs (n, *sample_shape), divided by the values of a sample."""
+        wanted = self._prepared(inputs)
+        return reconstruction_error(self.autoencoder(wanted), wanted) / wanted[0].numel()
+
+    def embed(self, inputs: NDArray[Any], watch: Watch = unwatched) -> NDArray[np.float32]:
+        """Embedding (n, width of the embedding) of inputs as the data has them, in eval mode."""
+        parts = watch(self._passes(inputs), len(inputs), "embedding by the autoencoder")
+        return np.concatenate([part.cpu().numpy() for part in parts])
+
+    @torch.no_grad()
+    def reconstruct(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
+        """Inputs as the autoencoder gives them back, in the range of the data."""
+        self.eval()
+        found = self.autoencoder(self._prepared(torch.as_tensor(inputs).to(self.normalisation.mean.device)))
+        restored: NDArray[np.float32] = (found * self.normalisation.deviation + self.normalisation.mean).cpu().numpy()
+        return restored
+
+    def save(self, folder: Path) -> None:
+        """Write weights.safetensors and model.json into `folder`, which exists and is empty."""
+        state = {name: tensor.contiguous() for name, tensor in self.state_dict().items()}
+        save_file(state, folder / "weights.safetensors")
+        (folder / "model.json").write_text(self.card.model_dump_json(indent=2) + "\n")
+
+    @classmethod
+    def load(cls, folder: Path) -> SampleAutoencoder:
+        """What `save` wrote. Raises InputError where it is not whole."""
+        try:
+            card = _Card.model_validate_json((folder / "model.json").read_bytes())
+            model = cls(card.sample_shape, card.width)
+            model.load_state_dict(load_file(folder / "weights.safetensors"))
+        except (OSError, ValidationError, SafetensorError, RuntimeError) as error:
+            reason = str(error).splitlines()[0]
+            raise InputError(
+                got(f"{folder} holds no whole autoencoder ({reason})", need="it as saved", do="train again")
+            ) from None
+        return model.eval()
+
+    @torch.no_grad()
+    def _passes(self, inputs: NDArray[Any]) -> Iterator[Tensor]:
+        self.eval()
+        for start in range(0, len(inputs), _BATCH):
+            batch = torch.as_tensor(inputs[start : start + _BATCH]).to(self.normalisation.mean.device)
+            yield self.autoencoder.encode(self._prepared(batch))
+
+    def _prepared(self, inputs: Tensor) -> Tensor:
+        prepared: Tensor = self.normalisation(inputs)
+        return prepared.contiguous(memory_format=torch.channels_last) if prepared.ndim == 4 else prepared
+
+
+@dataclass
+class Reconstruction:
+    """An autoencoder with its optimiser, as the loop's `Trainee`."""
+
+    trained: SampleAutoencoder
+    optimizer: torch.optim.Optimizer
+    device: torch.device
+
+    @classmethod
+    def assemble(cls, config: AutoencoderConfig, data: Data) -> Reconstruction:
+        """Fresh weights, drawn from the seed. Raises InputError for samples that no autoencoder suits."""
+        device = pick_device(config.device)
+        with torch.random.fork_rng():
+            torch.manual_seed(config.seed)
+            model = SampleAutoencoder(data.sample_shape, config.width)
+        model.fit_normalisation(data.train.inputs)
+        model.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # missing in torch's stubs
+        parameters = model.autoencoder.parameters()
+        optimizer = (
+            torch.optim.Adam(parameters, lr=config.learning_rate, weight_decay=config.weight_decay)
+            if config.optimizer == "adam"
+            else torch.optim.SGD(
+                parameters, config.learning_rate, config.momentum, weight_decay=config.weight_decay, nesterov=True
+            )
+        )
+        return cls(model, optimizer, device)
+
+    def step(self, inputs: Tensor, labels: Tensor, learning_rate: float) -> float:  # noqa: ARG002  # as every trainee
+        """One step of the optimiser; the error before it."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+        error = self.trained.error(inputs)
+        if not torch.isfinite(error):
+            raise TrainingError("the autoencoder's error is not finite: lower --autoencoder-learning-rate")
+        self.optimizer.zero_grad()
+        error.backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+        return float(error.detach())
+
+    @torch.no_grad()
+    def examine(self, fit_part: Part, validation: Part) -> tuple[dict[str, Any], float | None]:  # noqa: ARG002
+        """The error on `validation`; the lower, the better."""
+        if len(validation) == 0:
+            return {"validation": None}, None
+        self.trained.eval()
+        total = 0.0
+        for start in range(0, len(validation), _BATCH):
+            inputs = torch.as_tensor(validation.inputs[start : start + _BATCH]).to(self.device)
+            total += float(self.trained.error(inputs)) * len(inputs)
+        error = total / len(validation)
+        return {"validation": {"n": len(validation), "error": error}}, -error
+
+    def finish(self, data: Data, watch: Watch) -> SampleAutoencoder:  # noqa: ARG002
+        """The autoencoder."""
+        return self.trained.eval()
+
+    def score(self, data: Data, watch: Watch) -> dict[str, Any]:  # noqa: ARG002
+        """The errors on validation and test part."""
+        return {
+            "validation": self.examine(data.train, data.val)[0]["validation"],
+            "test": self.examine(data.train, data.test)[0]["validation"],
+        }
+
+    def words(self) -> str:
+        return ""

@@ -1,0 +1,180 @@
+"""The second stage of Algorithm 1: classes split into subclasses by k-means, on what the first stage embeds."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, ValidationError
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from deeplda.data import Data, Part
+from deeplda.subclasses import Clusters, SubclassMap, split_classes
+from deeplda.training.atomic import new_folder
+from deeplda.training.config import AutoencoderConfig, RunConfig
+from deeplda.training.loop import Run, train
+from deeplda.training.memory_run import MemoryRun
+from deeplda.training.progress import Progress
+from deeplda.training.reconstruction import Reconstruction, SampleAutoencoder
+from deeplda.training.run_folder import open_run, summary_row
+
+# Below so many samples of a subclass in a batch its scatter is noise; the paper stops at 5 too.
+_FEW_SAMPLES = 5
+
+
+class _Manifest(BaseModel):
+    """Contents of subclasses.json."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    identity: str
+    parents: tuple[int, ...]
+    notes: list[str]
+
+
+def find_subclasses(
+    config: RunConfig,
+    data: Data,
+    progress: Progress,
+    stop: Callable[[], bool] = lambda: False,
+    folder: Path | None = None,
+    stages: Path | None = None,
+) -> Clusters:
+    """Split the classes of the training part as the settings say, and say how.
+
+    Args:
+        folder: of the run; the autoencoder and the subclasses are kept there, and read if they are there already.
+        stages: a folder that several runs share: what one has done, another with the same data and settings takes over.
+    """
+    identity = _identity(config, data)
+    places = [folder / "subclasses"] if folder else []
+    places += [stages / f"subclasses-{identity}"] if stages else []
+    found = next((kept for place in places if (kept := read_clusters(place, identity, data))), None)
+    if found is None:
+        points = _points(config, data, progress, stop, folder, stages)
+        with progress.console.status("splitting the classes"):
+            found = split_classes(
+                points,
+                data.train.labels,
+                config.subclasses,
+                seed=config.seed,
+                n_init=config.cluster_starts,
+                smallest=config.smallest_cluster,
+                class_names=data.class_names,
+            )
+    for place in places:
+        if read_clusters(place, identity, data) is None:
+            shutil.rmtree(place, ignore_errors=True)
+            _write_clusters(place, identity, found)
+    for note in subclass_notes(found, config.batch_size):
+        progress.console.print(note)
+    return found
+
+
+def on_subclasses(data: Data, clusters: Clusters) -> Data:
+    """The data with subclasses for labels of its training part."""
+    return replace(data, train=Part(data.train.inputs, clusters.labels))
+
+
+def subclass_notes(clusters: Clusters, batch_size: int) -> list[str]:
+    """What to tell the user: how many subclasses there are, what was merged, and a batch too small for them."""
+    notes = [f"{clusters.map.classes} classes in {len(clusters.map)} subclasses", *clusters.notes]
+    if batch_size < _FEW_SAMPLES * len(clusters.map):
+        notes.append(
+            f"a batch of {batch_size} holds {batch_size / len(clusters.map):.1f} samples of a subclass, too few for "
+            f"their scatter: --batch-size {_FEW_SAMPLES * len(clusters.map)} or more would do"
+        )
+    return notes
+
+
+def read_clusters(place: Path, identity: str | None, data: Data) -> Clusters | None:
+    """The subclasses kept at `place`, or None where there are none, or those of other settings, or broken ones."""
+    try:
+        manifest = _Manifest.model_validate_json((place / "subclasses.json").read_bytes())
+        arrays = load_file(place / "subclasses.safetensors")
+        subclasses = SubclassMap(manifest.parents)
+        labels: NDArray[np.int64] = arrays["labels"]
+        if identity not in (None, manifest.identity) or labels.shape != data.train.labels.shape:
+            return None
+        if not np.array_equal(subclasses.to_classes(labels), data.train.labels):
+            return None
+        return Clusters(labels, subclasses, arrays["centres"], manifest.notes)
+    except (OSError, ValidationError, SafetensorError, ValueError, KeyError):
+        return None
+
+
+def _write_clusters(place: Path, identity: str, clusters: Clusters) -> None:
+    """Write them whole or not at all; where another run was faster, its own are as good."""
+    manifest = _Manifest(identity=identity, parents=clusters.map.parents, notes=clusters.notes)
+    own = place.with_name(f".{place.name}.{os.getpid()}")
+    with new_folder(own) as temporary:
+        save_file({"labels": clusters.labels, "centres": clusters.centres}, temporary / "subclasses.safetensors")
+        (temporary / "subclasses.json").write_text(manifest.model_dump_json(indent=2) + "\n")
+    try:
+        own.rename(place)
+    except OSError:
+        shutil.rmtree(own)
+
+
+def _identity(config: RunConfig, data: Data) -> str:
+    """What the subclasses depend on."""
+    settings = (
+        config.subclasses,
+        config.cluster_starts,
+        config.smallest_cluster,
+        config.seed,
+        cluster_space(config, data),
+    )
+    autoencoder = AutoencoderConfig.of(config).to_toml() if cluster_space(config, data) == "autoencoder" else ""
+    return hashlib.blake2b(f"{settings}{autoencoder}{data.fingerprint}".encode(), digest_size=8).hexdigest()
+
+
+def cluster_space(config: RunConfig, data: Data) -> str:
+    """Where k-means runs: in the embedding of an autoencoder, or on the inputs."""
+    return config.cluster_on or ("autoencoder" if data.images else "inputs")
+
+
+def _points(
+    config: RunConfig,
+    data: Data,
+    progress: Progress,
+    stop: Callable[[], bool],
+    folder: Path | None,
+    stages: Path | None,
+) -> NDArray[Any]:
+    """What k-means runs on, (n, d): standardised inputs, or their embedding by a trained autoencoder."""
+    if cluster_space(config, data) == "inputs":
+        flat: NDArray[np.float32] = data.train.inputs.reshape(len(data.train), -1).astype(np.float32)
+        deviation = flat.std(0)
+        standardised: NDArray[np.float32] = (flat - flat.mean(0)) / np.where(deviation > 0, deviation, 1)
+        return standardised
+    settings = AutoencoderConfig.of(config)
+    if folder is None:
+        autoencoder = _train_autoencoder(settings, data, MemoryRun(), progress, stop)
+        return autoencoder.embed(data.train.inputs, progress.watch)
+    digest = hashlib.blake2b(f"{settings.to_toml()}{data.fingerprint}".encode(), digest_size=8).hexdigest()
+    place = stages / f"autoencoder-{digest}" if stages else folder / "autoencoder"
+    with open_run(place, settings, data.fingerprint, wait=stages is not None) as run:
+        if summary_row(place) is None:
+            _train_autoencoder(settings, data, run, progress, stop)
+    own = folder / "autoencoder"
+    if stages and not own.exists():
+        own.symlink_to(os.path.relpath(place, folder), target_is_directory=True)
+    return SampleAutoencoder.load(place / "model").embed(data.train.inputs, progress.watch)
+
+
+def _train_autoencoder(
+    settings: AutoencoderConfig, data: Data, run: Run, progress: Progress, stop: Callable[[], bool]
+) -> SampleAutoencoder:
+    progress.console.print("the autoencoder, on which the classes are split:")
+    trainee = Reconstruction.assemble(settings, data)
+    train(settings, data, trainee, run, progress, stop)
+    return trainee.trained

@@ -1,0 +1,71 @@
+"""`deeplda doctor` on a real run, and on what is left of others."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from deeplda.cli import main
+
+
+def deeplda(*arguments, cwd):
+    command = [sys.executable, "-m", "deeplda", *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A sound run on digits."""
+    home = tmp_path_factory.mktemp("home")
+    settings = ("--width", "0.25", "--epochs", "2", "--learning-rate", "0.1")
+    done = deeplda("train", "--quiet", *settings, "--run", "sound", cwd=home)
+    assert done.returncode == 0, done.stderr
+    return home / "sound"
+
+
+def test_a_sound_run_is_told_so(run):
+    done = deeplda("doctor", "sound", cwd=run.parent)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("good: Nothing is wrong with this run.\n  The loss is finite (2 of 2 epochs)")
+    assert all(len(line) <= 80 for line in done.stdout.splitlines())
+
+
+def test_findings_as_json_and_no_failure(run, tmp_path, capsys):
+    """The same metrics under batches of 12."""
+    shutil.copy(run / "metrics.jsonl", tmp_path)
+    settings = (run / "run.toml").read_text().replace("batch_size = 200", "batch_size = 12")
+    (tmp_path / "run.toml").write_text(settings)
+    main(["doctor", str(tmp_path), "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["run"] == str(tmp_path)
+    (finding,) = found["findings"]
+    assert set(finding) == {"severity", "what", "why", "do"}
+    assert finding["severity"] == "problem"
+    assert finding["what"] == "The batch is too small for 10 classes."
+    assert "--batch-size 50 or more" in finding["do"]
+
+
+def test_a_run_that_failed_in_its_first_epoch(run, tmp_path, capsys):
+    shutil.copy(run / "run.toml", tmp_path)
+    main(["doctor", str(tmp_path)])
+    assert capsys.readouterr().out.startswith("problem: The run is not finished: 0 of 2 epochs are done.\n")
+
+
+def test_a_cut_last_line_of_the_metrics_does_not_matter(run, tmp_path, capsys):
+    shutil.copy(run / "run.toml", tmp_path)
+    first, second, _ = (run / "metrics.jsonl").read_text().splitlines()
+    (tmp_path / "metrics.jsonl").write_text(f"{first}\n{second[:50]}")
+    main(["doctor", str(tmp_path)])
+    assert "not finished: 1 of 2 epochs are done" in capsys.readouterr().out
+
+
+def test_no_run(tmp_path, capsys):
+    with pytest.raises(SystemExit) as left:
+        main(["doctor", str(tmp_path)])
+    assert left.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"deeplda: {tmp_path} is no run")
+    assert len(err.splitlines()) == 1

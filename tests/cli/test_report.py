@@ -1,0 +1,78 @@
+"""`deeplda report`: where the page goes, and what is said."""
+
+import subprocess
+import sys
+
+import pytest
+from trained_runs import row_set, train_run
+
+from deeplda.cli import main
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    home = tmp_path_factory.mktemp("home")
+    data = row_set(home / "rows.npz", ("a", "b", "c"))
+    for name, alpha in (("one", 0.0), ("two", 1.0)):
+        train_run(home / "sweep" / "trials" / name, data, alpha=alpha)
+    (home / "sweep" / "sweep.toml").touch()
+    return home
+
+
+@pytest.fixture
+def home(trained, monkeypatch):
+    monkeypatch.chdir(trained)
+    return trained
+
+
+def test_a_run_is_written_and_shown(home, tmp_path, monkeypatch, capsys):
+    # A browser that notes what it was asked to show.
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {tmp_path / "shown"}\n')
+    browser.chmod(0o755)
+    monkeypatch.setenv("BROWSER", f"{browser} %s")
+    main(["report", "sweep/trials/one", "--open"])
+    assert capsys.readouterr().out == "the report is in sweep/trials/one/report.html\n"
+    file = home / "sweep" / "trials" / "one" / "report.html"
+    assert file.read_text().startswith("<!doctype html>")
+    assert (tmp_path / "shown").read_text().strip() == file.as_uri()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "file"),
+    [
+        (("sweep",), "sweep/report.html"),
+        (("sweep/trials/one", "sweep/trials/two"), "report-compare.html"),
+        (("sweep/trials/one", "sweep/trials/two", "--output", "mine.html"), "mine.html"),
+    ],
+)
+def test_runs_are_compared(home, capsys, arguments, file):
+    main(["report", *arguments])
+    assert capsys.readouterr().out == f"the report is in {file}\n"
+    assert (home / file).read_text().count('class="scatter"') == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ((), "no run was given"),
+        (("nowhere",), "is no run"),
+        (("sweep/trials/one", "--output", "nowhere/x.html"), "nowhere does not exist"),
+    ],
+)
+@pytest.mark.usefixtures("home")
+def test_a_mistake_is_one_sentence(capsys, arguments, sentence):
+    with pytest.raises(SystemExit) as left:
+        main(["report", *arguments])
+    assert left.value.code == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    (line,) = said.err.splitlines()
+    assert sentence in line
+
+
+def test_help_needs_no_torch(tmp_path):
+    code = "import sys; from deeplda.cli import app; app(['report', '--help']); sys.exit('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "--open" in done.stdout

@@ -1,0 +1,80 @@
+"""SubclassDeepLDAClassifier: where it must win, and that it is DeepLDAClassifier otherwise."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from sklearn.base import clone
+from torch import nn
+
+from deeplda import DeepLDAClassifier, SubclassDeepLDAClassifier
+from deeplda.errors import InputError
+
+
+def xor(seed, n=400):
+    """Two classes of two far-apart groups each, the class means both at the centre: no linear map tells them apart."""
+    rng = np.random.default_rng(seed)
+    corners = np.array([[3, 3], [-3, -3], [3, -3], [-3, 3]])
+    group = np.arange(n) % 4
+    return corners[group] + rng.normal(size=(n, 2)), np.array(["same", "other"])[group // 2]
+
+
+def linear(shape, embedding_dim):
+    return nn.Linear(shape[0], embedding_dim)
+
+
+def test_subclasses_solve_what_a_linear_network_cannot_undo():
+    plain, split = [], []
+    for seed in range(5):
+        x, y = xor(seed)
+        test_x, test_y = xor(100 + seed)
+        settings = {"network": linear, "embedding_dim": 2, "max_epochs": 40, "random_state": seed}
+        plain.append(DeepLDAClassifier(**settings).fit(x, y).score(test_x, test_y))
+        with pytest.warns(UserWarning, match="a wider output"):  # four subclasses on two outputs
+            fitted = SubclassDeepLDAClassifier(**settings).fit(x, y)
+        split.append(fitted.score(test_x, test_y))
+    assert min(split) > 0.95
+    assert max(plain) < 0.8
+
+
+def test_one_subclass_is_the_plain_classifier():
+    x, y = xor(0, 120)
+    settings = {"max_epochs": 5, "embedding_dim": 2, "random_state": 3}
+    plain = DeepLDAClassifier(**settings).fit(x, y)
+    one = SubclassDeepLDAClassifier(subclasses=1, **settings).fit(x, y)
+    assert_array_equal(plain.decision_function(x), one.decision_function(x))
+
+
+@pytest.mark.parametrize("decision", ["argmax", "sum"])
+def test_decisions_agree_with_probabilities(decision):
+    x, y = xor(1, 200)
+    fitted = SubclassDeepLDAClassifier(subclass_decision=decision, max_epochs=10, random_state=0).fit(x, y)
+    probabilities = fitted.predict_proba(x)
+    assert_array_equal(fitted.classes_[probabilities.argmax(1)], fitted.predict(x))
+    np.testing.assert_allclose(probabilities.sum(1), 1, atol=1e-12)
+    assert fitted.model_.card.parents == (0, 0, 1, 1)
+    assert fitted.model_.card.embedding_dim == 4
+    assert fitted.transform(x).shape == (200, 3)
+
+
+def test_save_and_load(tmp_path):
+    x, y = xor(2, 200)
+    fitted = SubclassDeepLDAClassifier(max_epochs=5, random_state=0).fit(x, y)
+    fitted.save(tmp_path / "saved")
+    loaded = SubclassDeepLDAClassifier.load(tmp_path / "saved")
+    assert_array_equal(loaded.predict_proba(x), fitted.predict_proba(x))
+    assert loaded.get_params() == fitted.get_params()
+    with pytest.raises(InputError, match=r"read it by SubclassDeepLDAClassifier\.load"):
+        DeepLDAClassifier.load(tmp_path / "saved")
+
+
+def test_parameters_of_both_constructors():
+    classifier = SubclassDeepLDAClassifier(subclasses=3, alpha=0.2, cluster_on="inputs")
+    assert clone(classifier).get_params() == classifier.get_params()
+    assert set(DeepLDAClassifier().get_params()) < set(classifier.get_params())
+    with pytest.raises(TypeError, match="alpah"):
+        SubclassDeepLDAClassifier(alpah=0.2)
+
+
+def test_wrong_number_of_subclasses():
+    with pytest.raises(InputError, match="subclasses"):
+        SubclassDeepLDAClassifier(subclasses=0).fit(*xor(0, 40))

@@ -1,0 +1,150 @@
+"""Training in several processes: the same mathematics as in one, and a job that survives the loss of a process."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+# A network that treats samples one by one, so that the parts of a batch do not matter.
+PLAIN = """
+import os, time
+from torch import nn
+
+class Plain(nn.Module):
+    def __init__(self, features, outputs):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(features, 32), nn.Tanh(), nn.Linear(32, outputs))
+
+    def forward(self, x):
+        if self.training:
+            time.sleep(float(os.environ.get("STEP_SECONDS", "0")))
+        return self.layers(x)
+
+def make(shape, embedding_dim):
+    return Plain(shape[0] * shape[1] * shape[2], embedding_dim)
+"""
+SETTINGS = ("--network", "plain:make", "--epochs", "3", "--batch-size", "125", "--learning-rate", "0.05", "--quiet")
+
+
+@pytest.fixture
+def place(tmp_path):
+    (tmp_path / "plain.py").write_text(PLAIN)
+    return tmp_path
+
+
+def deeplda(place, *arguments, launcher=("-m", "deeplda"), check=0):
+    command = [sys.executable, *launcher, "train", *SETTINGS, *arguments]
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == check, done.stderr
+    return done
+
+
+def weights(place, run):
+    return load_file(place / run / "model" / "weights.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("objective", "job"),
+    [
+        ("rdlda", ("--processes", "3")),
+        ("rdlda", ("--processes", "2", "--chunk-size", "20")),
+        ("cce", ("--processes", "2")),
+    ],
+)
+def test_processes_end_in_the_weights_of_one(place, objective, job):
+    """Batches of 125 samples leave processes with parts of unequal size."""
+    extra = ("--objective", objective, "--class-weight", "balanced")
+    deeplda(place, *extra, "--run", "one")
+    deeplda(place, *extra, "--run", "several", *job)
+    one, several = weights(place, "one"), weights(place, "several")
+    assert one.keys() == several.keys()
+    for name, tensor in one.items():
+        torch.testing.assert_close(several[name], tensor, rtol=1e-3, atol=1e-4, msg=name)
+    rows = [json.loads((place / run / "metrics.jsonl").read_text().splitlines()[0]) for run in ("one", "several")]
+    assert rows[0]["loss"] == pytest.approx(rows[1]["loss"], rel=1e-4)
+
+
+def test_resume_with_another_number_of_processes(place):
+    environment = {**os.environ, "STEP_SECONDS": "0.05"}
+    command = [sys.executable, "-m", "deeplda", "train", *SETTINGS, "--run", "run", "--processes", "2"]
+    job = subprocess.Popen(command, cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    wait_for(place / "run" / "checkpoints" / "last", job)
+    job.send_signal(signal.SIGTERM)
+    job.communicate(timeout=120)
+    assert job.returncode == 130
+    deeplda(place, "--run", "run", "--resume")
+    deeplda(place, "--run", "one")
+    for name, tensor in weights(place, "one").items():
+        torch.testing.assert_close(weights(place, "run")[name], tensor, rtol=1e-3, atol=1e-4, msg=name)
+
+
+def test_a_killed_rank_under_torchrun_and_the_job_finishes_by_itself(place):
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "2"]
+    command = [sys.executable, *launcher, "-m", "deeplda", "--", "train", *SETTINGS, "--run", "run"]
+    environment = {**os.environ, "STEP_SECONDS": "0.1", "OMP_NUM_THREADS": "1"}
+    job = subprocess.Popen(
+        command, cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    wait_for(place / "run" / "checkpoints" / "last", job)
+    os.kill(worker(job.pid, rank=1), signal.SIGKILL)
+    said, _ = job.communicate(timeout=200)
+    assert job.returncode == 0, said
+    rows = [json.loads(line) for line in (place / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [row.get("epoch") for row in rows] == [1, 2, 3, None]
+
+
+def test_a_mistake_is_one_sentence_from_all_processes(place):
+    (place / "run" / "checkpoints").mkdir(parents=True)
+    done = deeplda(place, "--run", "run", "--processes", "2", check=2)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("deeplda: run holds a run already")
+
+
+def test_a_process_that_is_killed_ends_the_others(place):
+    command = [sys.executable, "-m", "deeplda", "train", *SETTINGS, "--run", "run", "--processes", "2"]
+    environment = {**os.environ, "STEP_SECONDS": "0.1"}
+    job = subprocess.Popen(
+        command, cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    wait_for(place / "run" / "checkpoints" / "last", job)
+    os.kill(worker(job.pid, rank=1), signal.SIGKILL)
+    _, said = job.communicate(timeout=120)
+    assert job.returncode == 1
+    assert "--resume goes on" in said
+    deeplda(place, "--run", "run", "--resume")
+
+
+def wait_for(path, job):
+    deadline = time.monotonic() + 120
+    while not path.exists():
+        assert job.poll() is None, job.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def worker(parent, rank):
+    """The process of that rank below `parent`."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            its_parent = int((process / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            if its_parent == parent and f"\0RANK={rank}\0" in (process / "environ").read_text():
+                return int(process.name)
+        except OSError:
+            continue
+    raise AssertionError(f"no process of rank {rank}")
+
+
+def test_a_share_of_every_class():
+    from deeplda.training.world import World
+
+    items = np.repeat(np.arange(5), 6)
+    parts = [World(rank, 3).share(items) for rank in range(3)]
+    assert all(np.array_equal(np.bincount(part), [2] * 5) for part in parts)
