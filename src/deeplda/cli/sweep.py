@@ -1,0 +1,167 @@
+"""`deeplda sweep`: many runs of one question, by any number of workers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from deeplda.cli.sweep_arguments import TENTHS, axes_of, default_name, own_sweep, paper_sweep, whole_path
+from deeplda.errors import InputError, StoppedError, TrainingError, got
+from deeplda.training.config import TrainConfig
+
+if TYPE_CHECKING:
+    from deeplda.experiments.sweeps.definition import Definition
+    from deeplda.experiments.sweeps.status import SweepStatus
+    from deeplda.experiments.sweeps.sweep import Sweep
+
+
+class SharedSettings(TrainConfig):
+    """Settings of every trial: those of `deeplda train`, but for the axes of a sweep."""
+
+    objective: Annotated[Any, Parameter(parse=False)] = "rdlda"
+    alpha: Annotated[Any, Parameter(parse=False)] = 0.6
+    subclasses: Annotated[Any, Parameter(parse=False)] = 1
+    seed: Annotated[Any, Parameter(parse=False)] = 0
+
+
+def sweep(
+    data: Annotated[
+        str | None, Parameter(help="A known name, a folder of images, or an .npz. [default: digits]")
+    ] = None,
+    /,
+    *,
+    table: Annotated[Literal[1, 2, 3] | None, Parameter(help="One of the paper's tables, with its data.")] = None,
+    scale: Annotated[
+        Literal["full", "quick"] | None, Parameter(help="Of a table; quick: less width, epochs and values of alpha.")
+    ] = None,
+    objectives: Annotated[str | None, Parameter(help="rdlda, dlda, cce. [default: rdlda,cce]")] = None,
+    alphas: Annotated[str | None, Parameter(help=f"Of rdlda. [default: {TENTHS}]")] = None,
+    subclasses: Annotated[str | None, Parameter(help="Numbers of subclasses of a class.")] = None,
+    seeds: Annotated[str | None, Parameter(help="A run with each. [default: 0,1,2]")] = None,
+    search: Annotated[
+        int | None, Parameter(help="Instead of a grid, so many trials that search alpha, lam, rate and statistic.")
+    ] = None,
+    recipe: Annotated[str | None, Parameter(help="Settings to start from: a recipe's name or a TOML file.")] = None,
+    folder: Annotated[
+        Path | None, Parameter(name="--sweep", help="Folder of the sweep. [default: under sweeps/, by its contents]")
+    ] = None,
+    workers: Annotated[int, Parameter(help="Processes to start here, which share the threads.")] = 1,
+    storage: Annotated[
+        str | None, Parameter(help="URL of a database for workers to meet in. [default: a file in the folder]")
+    ] = None,
+    retry: Annotated[bool, Parameter(negative="", help="Try failed trials again.")] = False,
+    json_: Annotated[bool, Parameter(name="--json", negative="", help="One JSON object on stdout.")] = False,
+    quiet: Annotated[bool, Parameter(negative="", help="No progress.")] = False,
+    config: Annotated[SharedSettings, Parameter(name="*")] = SharedSettings(),  # noqa: B008  # frozen
+) -> None:
+    """Run a grid or a search. The same command joins in while it runs, and goes on with it after a stop.
+
+    Examples: deeplda sweep cifar10 --recipe quick --alphas 0,0.5,1 --workers 2;  deeplda sweep --table 2 --scale quick
+    """
+    if workers < 1:
+        raise InputError(got(f"workers is {workers}", need="at least 1", do="leave it out for one"))
+    axes = axes_of(objectives, subclasses, alphas, seeds)
+    chosen = config.model_dump(mode="json", include=config.model_fields_set)
+    if data is not None:
+        chosen["data"] = data
+    chosen |= {name: whole_path(chosen[name]) for name in ("data", "data_dir") if chosen.get(name)}
+    if folder is not None and _is_sweep(folder) and not (chosen or axes or recipe or table or scale or search):
+        definition = None
+    elif table is not None:
+        definition = paper_sweep(table, scale or "full", chosen, axes, recipe=recipe, search=search)
+    else:
+        definition = own_sweep(chosen, axes, recipe=recipe, search=search, scale=scale)
+    if folder is None:
+        assert definition is not None
+        folder = Path("sweeps") / default_name(definition)
+    sweep, stopped = _run(folder, definition, storage, workers, retry=retry, quiet=quiet)
+    _conclude(sweep, stopped=stopped, as_json=json_)
+
+
+def _run(
+    folder: Path, definition: Definition | None, storage: str | None, workers: int, *, retry: bool, quiet: bool
+) -> tuple[Sweep, bool]:
+    """Run what is left of the sweep; whether it was stopped before the end."""
+    import signal
+
+    from deeplda.experiments.sweeps.crew import run_crew
+    from deeplda.experiments.sweeps.display import Display
+    from deeplda.experiments.sweeps.sweep import open_sweep
+    from deeplda.experiments.sweeps.worker import work
+    from deeplda.training.stopping import asked_to_stop
+
+    if definition is not None and not _is_sweep(folder):
+        _check(definition)
+    sweep = open_sweep(folder, definition, storage, retry=retry)
+    with Display(sweep, quiet=quiet) as display:
+        say = lambda: display.console.print("finishing the step, then saving; once more to stop at once")  # noqa: E731
+        with asked_to_stop(signal.SIGINT, signal.SIGTERM, say=say) as stop:
+            if not sweep.settled():
+                if workers == 1:
+                    work(sweep, stop)
+                else:
+                    run_crew(folder, storage, workers, stop)
+            return sweep, stop()
+
+
+def _check(definition: Definition) -> None:
+    """Raise InputError for data or settings that no trial could use, before anything is written."""
+    from deeplda.experiments.sweeps.worker import require_validation
+    from deeplda.training.assembly import check_settings, read_data
+
+    config = next(definition.config(own) for own in definition.trials().values())
+    data = read_data(config)
+    require_validation(data)
+    check_settings(config, data)
+
+
+def _conclude(sweep: Sweep, *, stopped: bool, as_json: bool) -> None:
+    """Say how it went; raise what gives the exit code where not all is done."""
+    from deeplda.experiments.sweeps.display import summary_lines
+    from deeplda.experiments.sweeps.status import sweep_status
+
+    status = sweep_status(sweep)
+    if as_json:
+        print(json.dumps(_as_json(sweep, status)))
+    else:
+        if sweep.definition.scale == "quick":
+            print("QUICK SCALE: a narrower network, fewer epochs and a smaller grid than the paper's")
+        print("\n".join(summary_lines(status)))
+        elsewhere = sum(not sweep.run_folder(name).exists() for name in status.done)
+        if elsewhere:
+            print(f"{elsewhere} were run elsewhere: for the table, copy their folders to {sweep.folder / 'trials'}")
+        print(f"the sweep is in {sweep.folder}; next:\n  deeplda table {sweep.folder}")
+    left = status.waiting + len(status.running)
+    if stopped and left:
+        raise StoppedError(f"stopped with {left} of {status.trials} trials left; to go on: the same command")
+    if status.failed:
+        (name, sentence), *_ = status.failed.items()
+        raise TrainingError(
+            f"{len(status.failed)} of {status.trials} trials failed, first {name}: {sentence}; "
+            "to try them again: the same command with --retry"
+        )
+    if left:
+        raise TrainingError(f"{left} of {status.trials} trials are left, their workers ended: start the same command")
+
+
+def _as_json(sweep: Sweep, status: SweepStatus) -> dict[str, Any]:
+    best = status.best
+    return {
+        "sweep": str(sweep.folder),
+        "table": sweep.definition.table,
+        "scale": sweep.definition.scale,
+        "trials": status.trials,
+        "done": status.done,
+        "pruned": list(status.pruned),
+        "failed": status.failed,
+        "left": status.waiting + len(status.running),
+        "best": best
+        and {"name": best.name, "settings": best.settings, "validation": best.validation, "seeds": best.seeds},
+    }
+
+
+def _is_sweep(folder: Path) -> bool:
+    return (folder / "sweep.toml").exists()

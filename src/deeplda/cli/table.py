@@ -1,0 +1,33 @@
+"""`deeplda table SWEEP`: a sweep's results beside the paper's."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+
+def table(
+    sweep: Annotated[Path, Parameter(help="Folder of a sweep.")],
+    /,
+    *,
+    format_: Annotated[
+        Literal["text", "markdown", "csv", "json"], Parameter(name="--format", help="How to write it.")
+    ] = "text",
+    output: Annotated[Path | None, Parameter(help="File to write to. [default: stdout]")] = None,
+) -> None:
+    """Show mean and spread over seeds beside the paper's numbers, and what differs from DLDA and cross-entropy."""
+    from deeplda.experiments.results import read_results
+    from deeplda.experiments.table import result_table
+    from deeplda.experiments.table_formats import format_table
+    from deeplda.training.atomic import write_text
+
+    text = format_table(result_table(read_results(sweep)), format_)
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        write_text(output, text)
+        print(f"written to {output}", file=sys.stderr)

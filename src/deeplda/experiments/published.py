@@ -1,0 +1,84 @@
+"""The paper's numbers, from published.toml: what our tables set ours beside."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+_FILE = Path(__file__).with_name("published.toml")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One published accuracy, in percent. `alpha` is None for cross-entropy; `subclasses` is 1 without Algorithm 1."""
+
+    objective: str
+    alpha: float | None
+    subclasses: int
+    predictor: str
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class PublishedTable:
+    """One of the paper's tables of results.
+
+    Attributes:
+        settings: how the paper's networks were trained, in words.
+        predictors: the paper's heading of each predictor's column, by our name of it.
+    """
+
+    number: int
+    data: str
+    caption: str
+    settings: str
+    predictors: dict[str, str]
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class OriginalDLDA:
+    """The accuracy of the first DLDA paper, as this one quotes it, in percent."""
+
+    data: str
+    batch_size: int
+    accuracy: float
+
+
+@cache
+def published_tables() -> tuple[PublishedTable, ...]:
+    """Tables 1 (STL-10), 2 (CIFAR-10) and 3 (CIFAR-10 with subclasses)."""
+    return tuple(_table(found) for found in _read()["table"])
+
+
+def original_dlda() -> OriginalDLDA:
+    """DLDA with batches of 200 on STL-10."""
+    return OriginalDLDA(**_read()["original_dlda"])
+
+
+def published_accuracy(data: str, predictor: str, alpha: float | None, subclasses: int = 1) -> float | None:
+    """The paper's accuracy in percent for a setting on `data`, or None where it has none; alpha None: cross-entropy."""
+    for table in published_tables():
+        for cell in table.cells if table.data == data else ():
+            if (cell.predictor, cell.alpha, cell.subclasses) == (predictor, alpha, subclasses):
+                return cell.accuracy
+    return None
+
+
+@cache
+def _read() -> dict[str, Any]:
+    return tomllib.loads(_FILE.read_text())
+
+
+def _table(found: dict[str, Any]) -> PublishedTable:
+    rows, predictors = found["rows"], found["predictors"]
+    cells = tuple(
+        Cell(row["objective"], row.get("alpha"), row.get("subclasses", 1), name, row[name])
+        for row in rows
+        for name in predictors
+        if name in row
+    )
+    return PublishedTable(found["number"], found["data"], found["caption"], found["settings"], dict(predictors), cells)

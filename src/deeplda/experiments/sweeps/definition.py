@@ -1,0 +1,166 @@
+"""What a sweep is to run: the contents of sweep.toml."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from deeplda.errors import InputError
+from deeplda.experiments.recipes import read_recipe
+from deeplda.training.atomic import write_text
+from deeplda.training.config import RunConfig, first_mistake, read_toml
+
+# Axes of a grid that mean nothing to an objective: dlda is alpha 1, and cross-entropy knows neither.
+_MEANINGLESS = {"rdlda": set[str](), "dlda": {"alpha"}, "cce": {"alpha", "subclasses"}}
+
+
+class SearchPlan(BaseModel):
+    """A search: how many trials, and the seed of the search and of every trial's training."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    trials: int = Field(ge=1)
+    seed: int = Field(0, ge=0, lt=2**31)
+
+
+class Definition(BaseModel):
+    """A grid or a search, around settings that all trials share.
+
+    Attributes:
+        table: which of the paper's tables this is.
+        scale: for such a table: "full" as the paper, "quick" reduced, "changed" where settings were given besides.
+        settings: of every trial, named as in run.toml.
+        grid: the values of each axis, by the setting's name.
+        storage: where the trials are kept if not in the sweep's folder: a database's URL without user and password.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    table: Literal[1, 2, 3] | None = None
+    scale: Literal["full", "quick", "changed"] | None = None
+    storage: str | None = None
+    settings: dict[str, Any] = {}
+    grid: dict[str, list[Any]] | None = None
+    search: SearchPlan | None = None
+
+    @model_validator(mode="after")
+    def _grid_or_search(self) -> Self:
+        if (self.grid is None) == (self.search is None):
+            raise ValueError("a sweep is a grid or a search: give one of the two")
+        for name, values in (self.grid or {}).items():
+            if not values:
+                raise ValueError(f"the grid has no value of {name}")
+        return self
+
+    @classmethod
+    def read(cls, file: Path) -> Self:
+        """From a TOML file, whose settings may start from a `recipe`. Raises InputError where it is not one of ours."""
+        found = read_toml(file)
+        recipe = found.pop("recipe", None)
+        if recipe is not None:
+            axes = found.get("grid", {})
+            start = {name: value for name, value in read_recipe(recipe).items() if name not in axes}
+            found["settings"] = start | found.get("settings", {})
+        return cls.parse(found, str(file))
+
+    @classmethod
+    def parse(cls, found: dict[str, Any], origin: str) -> Self:
+        """From a mapping; `origin` is named in the InputError for a wrong one."""
+        try:
+            return cls.model_validate(found)
+        except ValidationError as error:
+            raise InputError(f"{origin}: {first_mistake(error)}") from None
+
+    @property
+    def data(self) -> str:
+        """Name or path of the data."""
+        return str(self.settings.get("data", RunConfig.model_fields["data"].default))
+
+    def trials(self) -> dict[str, dict[str, Any]]:
+        """Each trial's own settings by its name; those of a search are drawn when it is its turn.
+
+        Of a grid, the seeds take turns last: every setting has one result before any has two.
+        """
+        if self.search is not None:
+            return {f"search-{number:03}": {} for number in range(self.search.trials)}
+        found: dict[str, dict[str, Any]] = {}
+        for settings in self._points():
+            if found.setdefault(trial_name(settings), settings) != settings:
+                raise InputError(f"two trials of the grid would be named {trial_name(settings)}: change a value")
+        return found
+
+    def config(self, own: dict[str, Any]) -> RunConfig:
+        """All settings of a trial that has these of its own. Raises InputError where they do not go together."""
+        shared = dict(self.settings)
+        if own.get("objective") in ("dlda", "cce"):
+            shared.pop("alpha", None)
+        return RunConfig.parse(shared | own, "the settings")
+
+    def _points(self) -> Iterator[dict[str, Any]]:
+        grid = self.grid or {}
+        objectives = grid.get("objective", [self.settings.get("objective", "rdlda")])
+        if "rdlda" in objectives and 1 in grid.get("alpha", []):
+            objectives = [name for name in objectives if name != "dlda"]
+        inner = [name for name in grid if name not in ("objective", "seed")]
+        for seed in grid.get("seed", [self.settings.get("seed", 0)]):
+            for objective in objectives:
+                axes = [name for name in inner if name not in _MEANINGLESS.get(objective, set())]
+                for values in product(*(grid[name] for name in axes)):
+                    yield {"objective": objective, **dict(zip(axes, values, strict=True)), "seed": seed}
+
+    def difference(self, other: Definition) -> str | None:
+        """What `other` has otherwise, as "epochs 4, not 5"; None where both are the same."""
+        mine, its = self._flat(), other._flat()
+        for name in mine | its:
+            here, there = mine.get(name), its.get(name)
+            if here is None and there is not None:
+                return f"no {name}, which is {_words(there)} now"
+            if here != there:
+                return f"{name} {_words(here)}, " + ("not given now" if there is None else f"not {_words(there)}")
+        return None
+
+    def _flat(self) -> dict[str, Any]:
+        flat: dict[str, Any] = {"table": self.table, "scale": self.scale, "storage": self.storage, **self.settings}
+        flat |= {f"grid of {name}": values for name, values in (self.grid or {}).items()}
+        return flat | {f"search {name}": value for name, value in (self.search or ())}
+
+    def write(self, file: Path) -> None:
+        """As TOML, whole or not at all."""
+        found = self.model_dump(exclude_none=True)
+        head = [f"{name} = {_toml(found[name])}" for name in ("table", "scale", "storage") if name in found]
+        for name in ("settings", "grid", "search"):
+            if name in found:
+                head += ["", f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in found[name].items())]
+        write_text(file, "\n".join(head).lstrip("\n") + "\n")
+
+
+def paper_table(number: Literal[1, 2, 3], scale: Literal["full", "quick"]) -> Definition:
+    """The grid of one of the paper's tables, or the same questions at a fraction of the cost."""
+    name = f"table{number}-quick.toml" if scale == "quick" else f"table{number}.toml"
+    return Definition.read(Path(__file__).with_name(name))
+
+
+def trial_name(settings: dict[str, Any]) -> str:
+    """A trial's folder: `rdlda-alpha0.2-seed0`."""
+    parts = [str(settings.get("objective", "rdlda"))]
+    parts += [f"{name}{_short(value)}" for name, value in settings.items() if name != "objective"]
+    return re.sub(r"[^A-Za-z0-9._-]", "_", "-".join(parts))
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
+
+
+def _words(value: Any) -> str:
+    return ", ".join(map(_short, value)) if isinstance(value, list) else _short(value)
+
+
+def _toml(value: Any) -> str:
+    # JSON's strings, numbers, booleans and arrays of these are TOML as well, once DEL is escaped.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,150 @@
+"""Ours beside the paper's: mean and spread over seeds, what validation chose, and what differs for certain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import NamedTuple
+
+from deeplda.experiments.comparison import Comparison, compare
+from deeplda.experiments.published import original_dlda, published_accuracy, published_tables
+from deeplda.experiments.results import Setting, SweepResults
+
+# What a setting is compared with, where the sweep has it: DLDA, cross-entropy, and itself without subclasses.
+BASELINES = ("dlda", "cce", "unsplit")
+
+
+class Against(NamedTuple):
+    """A comparison with the setting of that label."""
+
+    label: str
+    found: Comparison
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and sample standard deviation over seeds; `std` is None for one seed."""
+
+    mean: float
+    std: float | None
+    n: int
+
+    @classmethod
+    def of(cls, by_seed: Mapping[int, float]) -> Spread:
+        values = list(by_seed.values())
+        return cls(fmean(values), stdev(values) if len(values) > 1 else None, len(values))
+
+
+@dataclass(frozen=True)
+class Row:
+    """A setting: ours by each predictor, the paper's where it has one (both as shares), and the comparisons."""
+
+    setting: Setting
+    validation: Spread
+    test: dict[str, Spread]
+    paper: dict[str, float]
+    chosen: bool
+    against: dict[str, Against]
+
+    @property
+    def sentences(self) -> list[str]:
+        """The comparisons in words, on the test accuracy of the predictor that decides."""
+        return [found.sentence(self.setting.label, label) for label, found in self.against.values()]
+
+
+@dataclass(frozen=True)
+class ResultTable:
+    """A sweep's rows; `notes` are what a reader must know before believing them."""
+
+    title: str
+    scale: str | None
+    predictors: tuple[str, ...]
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...]
+
+
+def result_table(results: SweepResults) -> ResultTable:
+    """The table of a sweep. The row with the best mean validation accuracy is the chosen one; test never chooses."""
+    chosen = _chosen(results.settings)
+    rows = tuple(_row(setting, results, chosen=setting is chosen) for setting in results.settings)
+    names = dict.fromkeys(name for row in rows for name in row.test)
+    return ResultTable(_title(results), results.definition.scale, tuple(names), rows, _notes(results, rows))
+
+
+def _chosen(settings: tuple[Setting, ...]) -> Setting:
+    """The best of the discriminant objectives by validation, among those with the most seeds; else of all."""
+    candidates = [setting for setting in settings if setting.objective != "cce"] or list(settings)
+    most = max(len(setting.validation) for setting in candidates)
+    full = [setting for setting in candidates if len(setting.validation) == most]
+    return max(full, key=lambda setting: fmean(setting.validation.values()))
+
+
+def _row(setting: Setting, results: SweepResults, *, chosen: bool) -> Row:
+    paper = {}
+    for name in setting.test:
+        if isinstance(setting.subclasses, int):
+            number = published_accuracy(results.definition.data, name, setting.alpha, setting.subclasses)
+            if number is not None:
+                paper[name] = number / 100
+    against = {}
+    for name, baseline in _baselines(setting, results.settings).items():
+        found = compare(setting.test[setting.predictor], baseline.test[baseline.predictor])
+        against[name] = Against(baseline.label, found)
+    test = {name: Spread.of(by_seed) for name, by_seed in setting.test.items()}
+    return Row(setting, Spread.of(setting.validation), test, paper, chosen, against)
+
+
+def _baselines(setting: Setting, settings: tuple[Setting, ...]) -> dict[str, Setting]:
+    """DLDA and cross-entropy that differ in nothing else, and the same setting without subclasses.
+
+    Cross-entropy itself has none: the comparison with DLDA stands in DLDA's row.
+    """
+    found: dict[str, Setting] = {}
+    for other in settings if setting.objective != "cce" else ():
+        if other is setting or other.other != setting.other:
+            continue
+        if other.alpha == 1 and setting.alpha != 1 and other.subclasses == setting.subclasses:
+            found["dlda"] = other
+        elif other.objective == "cce":
+            found["cce"] = other
+        elif other.alpha == setting.alpha and other.subclasses == 1:
+            found["unsplit"] = other
+    return {name: found[name] for name in BASELINES if name in found}
+
+
+def _title(results: SweepResults) -> str:
+    table = results.definition.table
+    what = f"the paper's Table {table}, " if table else ""
+    scale = {"quick": ", QUICK SCALE", "changed": ", CHANGED SETTINGS"}.get(results.definition.scale or "", "")
+    return f"{what}{results.definition.data}: test accuracy in %{scale}"
+
+
+def _notes(results: SweepResults, rows: tuple[Row, ...]) -> tuple[str, ...]:
+    notes = ["* chosen by validation accuracy, which test accuracy has no part in"]
+    if any(row.paper for row in rows):
+        notes.append(_about_the_paper(results))
+    if results.done < results.trials:
+        notes.append(f"{results.trials - results.done} of {results.trials} trials are not done")
+    comparisons = sum(found.low is not None for row in rows for _, found in row.against.values())
+    if comparisons > 1:
+        notes.append(
+            f"each of the {comparisons} intervals holds with 95 % by itself: about 1 in 20 misses by chance; "
+            "they speak of other seeds on the same test part"
+        )
+    return tuple(notes)
+
+
+def _about_the_paper(results: SweepResults) -> str:
+    data, table = results.definition.data, results.definition.table
+    settings = next(t.settings for t in published_tables() if t.data == data and table in (None, t.number))
+    ours = {
+        "full": "these runs have its settings",
+        "quick": "these runs are at QUICK SCALE: a narrower network and fewer epochs",
+        "changed": "these runs have CHANGED SETTINGS",
+    }.get(results.definition.scale or "", "these runs have settings of their own")
+    note = f"paper: {settings}, one number a cell, spread not given; {ours}"
+    first = original_dlda()
+    if data == first.data:
+        note += f"; the first DLDA paper has {first.accuracy} % with batches of {first.batch_size}"
+    return note

@@ -1,0 +1,186 @@
+"""`deeplda sweep` as its users meet it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from deeplda.cli import main
+from deeplda.experiments.sweeps.definition import Definition, paper_table
+
+TINY = ("--epochs", "1", "--width", "0.1", "--batch-size", "400", "--learning-rate", "0.1")
+
+
+@pytest.fixture
+def sweep(tmp_path, monkeypatch, capsys):
+    """Runs `deeplda sweep` in a folder of its own; gives its exit code, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        code = 0
+        try:
+            main(["sweep", *arguments])
+        except SystemExit as left:
+            code = left.code
+        return code, *capsys.readouterr()
+
+    return run
+
+
+class AskedError(Exception):
+    """What would have been run."""
+
+
+@pytest.fixture
+def defined(tmp_path, monkeypatch):
+    """What `deeplda sweep` would run: the folder and the definition."""
+    monkeypatch.chdir(tmp_path)
+
+    def refuse(folder, definition, *_, **__):
+        raise AskedError(str(folder), definition)
+
+    monkeypatch.setattr("deeplda.cli.sweep._run", refuse)
+
+    def define(*arguments):
+        with pytest.raises(AskedError) as asked:
+            main(["sweep", *arguments])
+        return asked.value.args
+
+    return define
+
+
+def test_a_grid_from_start_to_end(sweep, tmp_path):
+    arguments = ("--alphas", "0,0.5", "--objectives", "rdlda,dlda,cce", "--seeds", "3", *TINY)
+    code, output, errors = sweep(*arguments, "--json")
+    assert code == 0, errors
+    found = json.loads(output)
+    assert set(found["done"]) == {"rdlda-alpha0-seed3", "rdlda-alpha0.5-seed3", "dlda-seed3", "cce-seed3"}
+    assert (found["sweep"], found["scale"], found["failed"], found["left"]) == ("sweeps/digits", None, {}, 0)
+    assert found["best"]["validation"] == max(found["done"].values())
+    assert "rdlda-alpha0-seed3: done, validation" in errors
+    assert (tmp_path / "sweeps/digits/trials/dlda-seed3/run.toml").read_text().count("alpha = 1.0") == 1
+
+    journal = (tmp_path / "sweeps/digits/journal.jsonl").read_text()
+    code, output, errors = sweep(*arguments)
+    assert code == 0
+    assert "4 of 4 done" in output
+    assert "deeplda table sweeps/digits" in output
+    assert journal.count('"op_code":4') == (tmp_path / "sweeps/digits/journal.jsonl").read_text().count('"op_code":4')
+    assert "Warning" not in errors
+
+    code, output, errors = sweep("--sweep", "sweeps/digits", "--quiet")
+    assert (code, errors) == (0, "")
+
+
+def test_a_failed_trial_gives_exit_code_1_and_the_others_go_on(sweep, tmp_path):
+    (tmp_path / "mine").mkdir()
+    Definition(settings={"epochs": 1}, grid={"network": ["dorfernet", "convnet-small"], "seed": [0]}).write(
+        tmp_path / "mine" / "sweep.toml"
+    )
+    code, output, errors = sweep("--sweep", "mine", "--json")
+    assert code == 1
+    found = json.loads(output)
+    assert list(found["done"]) == ["rdlda-networkconvnet-small-seed0"]
+    assert list(found["failed"]) == ["rdlda-networkdorfernet-seed0"]
+    last = errors.splitlines()[-1]
+    assert last.startswith("deeplda: 1 of 2 trials failed, first rdlda-networkdorfernet-seed0: ")
+    assert last.endswith("--retry")
+
+
+def test_a_search(sweep):
+    code, output, errors = sweep("--search", "2", "--seeds", "4", *TINY, "--json")
+    assert code == 0, errors
+    found = json.loads(output)
+    assert set(found["done"]) == {"search-000", "search-001"}
+    assert found["sweep"] == "sweeps/digits-search"
+    assert set(found["best"]["settings"]) == {"alpha", "lam", "learning_rate", "statistic"}
+
+
+@pytest.mark.parametrize("table", [1, 2, 3])
+def test_the_papers_tables(defined, table):
+    folder, definition = defined("--table", str(table))
+    assert folder == f"sweeps/table{table}"
+    assert definition == paper_table(table, "full")
+    folder, definition = defined("--table", str(table), "--scale", "quick", "--seeds", "5")
+    assert folder == f"sweeps/table{table}-quick"
+    assert definition.grid == paper_table(table, "quick").grid | {"seed": [5]}
+    assert definition.scale == "quick"
+
+
+def test_a_table_with_other_settings_is_marked(defined):
+    assert defined("--table", "2", "--device", "cpu")[1].scale == "full"
+    folder, definition = defined("--table", "2", "--epochs", "3")
+    assert (folder, definition.scale) == ("sweeps/table2-changed", "changed")
+    assert definition.settings["epochs"] == 3
+
+
+def test_arguments_make_the_definition(defined, tmp_path):
+    (tmp_path / "photos").mkdir()
+    folder, definition = defined("photos", "--recipe", "quick", "--subclasses", "1,auto", "--lam", "0.01")
+    assert folder == "sweeps/photos"
+    assert definition.settings["data"] == str(tmp_path / "photos")
+    assert definition.settings["lam"] == 0.01
+    assert definition.settings["network"] == "fastnet"
+    assert "alpha" not in definition.settings
+    assert definition.grid == {
+        "objective": ["rdlda", "cce"],
+        "subclasses": [1, "auto"],
+        "alpha": [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0],
+        "seed": [0, 1, 2],
+    }
+    assert defined("--objectives", "cce")[1].grid == {"objective": ["cce"], "seed": [0, 1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--alphas", "0,x"), "alphas is '0,x'"),
+        (("--alphas", "0,2"), "alpha is 2.0"),
+        (("--alpha", "0.5"), "Did you mean --alphas?"),
+        (("--seeds", ""), "seeds is ''"),
+        (("--objectives", "rdlda,ccee"), "objectives has 'ccee'"),
+        (("--objectives", "cce", "--alphas", "0"), "--alphas is for objective rdlda"),
+        (("--workers", "0"), "workers is 0"),
+        (("--table", "4"), "Choose from: 1, 2, 3"),
+        (("--scale", "quick"), "goes with --table"),
+        (("cifar10", "--table", "2"), "leave data cifar10 out"),
+        (("--table", "2", "--search", "3"), "leave search 3 out"),
+        (("--search", "0"), "search"),
+        (("--search", "3", "--alphas", "0"), "a search has no axis alpha"),
+        (("--search", "3", "--seeds", "0,1"), "a search trains with one seed"),
+        (("nowhere/",), "nowhere/ does not exist"),
+        (("--recipe", "quik"), "did you mean 'quick'?"),
+        (("--network", "dorfernet"), "24"),
+        (("--epochs", "0"), "epochs is"),
+        (("--storage", "nonsense", *TINY), "storage is no URL"),
+        (("--storage", "sqlite:///x.db", *TINY), "two workers can take the same trial"),
+    ],
+)
+def test_mistakes_are_answered_with_one_sentence(sweep, arguments, message, tmp_path):
+    code, output, errors = sweep(*arguments)
+    assert code == 2, errors
+    assert output == ""
+    (line,) = errors.splitlines()
+    assert line.startswith("deeplda: ")
+    assert message in line
+    assert not (tmp_path / "sweeps").exists()
+
+
+def test_another_command_in_the_same_folder_is_refused(sweep):
+    assert sweep("--alphas", "0", "--objectives", "rdlda", "--seeds", "0", *TINY)[0] == 0
+    code, _, errors = sweep("--alphas", "0", "--objectives", "rdlda", "--seeds", "0,1", *TINY)
+    assert code == 2
+    assert "sweeps/digits was defined with grid of seed 0, not 0, 1" in errors
+
+
+def test_help_needs_no_torch_and_shows_examples(tmp_path):
+    code = (
+        "import sys; from deeplda.cli import app; app(['sweep', '--help']); app(['table', '--help']);"
+        "sys.exit('torch' in sys.modules or 'optuna' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "deeplda sweep " in done.stdout
+    assert "deeplda table " in done.stdout
+    assert "--alpha " not in done.stdout

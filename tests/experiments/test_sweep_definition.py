@@ -1,0 +1,151 @@
+"""What a sweep is to run."""
+
+import pytest
+
+from deeplda.errors import InputError
+from deeplda.experiments.sweeps.definition import Definition, paper_table, trial_name
+from deeplda.training.config import RunConfig
+
+TENTHS = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
+FIFTHS = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
+
+
+def grid(**axes):
+    return Definition(grid=axes)
+
+
+@pytest.mark.parametrize(
+    ("number", "data", "batch_size", "flip"), [(1, "stl10", 150, False), (2, "cifar10", 1000, True)]
+)
+@pytest.mark.parametrize(("scale", "alphas"), [("full", TENTHS), ("quick", FIFTHS)])
+def test_tables_1_and_2(number, data, batch_size, flip, scale, alphas):
+    definition = paper_table(number, scale)
+    assert (definition.table, definition.scale, definition.data) == (number, scale, data)
+    trials = definition.trials()
+    expected = [("rdlda", alpha, seed) for seed in range(3) for alpha in alphas] + [("cce", None, s) for s in range(3)]
+    found = [(own["objective"], own.get("alpha"), own["seed"]) for own in trials.values()]
+    assert len(found) == len(expected)
+    assert set(found) == set(expected)
+    for own in trials.values():
+        config = definition.config(own)
+        assert (config.batch_size, config.flip, config.network, config.lam) == (batch_size, flip, "dorfernet", 1e-3)
+        assert (config.statistic, config.scatter, config.seed) == ("smallest", "pooled", own["seed"])
+        full = (1.0, 400, "halving", 0.1)
+        assert ((config.width, config.epochs, config.schedule, config.learning_rate) == full) == (scale == "full")
+        if scale == "quick":
+            assert (config.width, config.epochs) == (0.25, 4)
+
+
+@pytest.mark.parametrize(
+    ("scale", "alphas", "splits", "cross_entropy"), [("full", TENTHS, [2, 3, 4], 0), ("quick", FIFTHS, [1, 2, 3, 4], 3)]
+)
+def test_table_3(scale, alphas, splits, cross_entropy):
+    definition = paper_table(3, scale)
+    assert (definition.table, definition.scale, definition.data) == (3, scale, "cifar10")
+    trials = list(definition.trials().values())
+    found = {(own["alpha"], own["subclasses"], own["seed"]) for own in trials if own["objective"] == "rdlda"}
+    assert found == {(alpha, k, seed) for alpha in alphas for k in splits for seed in range(3)}
+    assert sum(own["objective"] == "cce" for own in trials) == cross_entropy
+    assert len(trials) == len(found) + cross_entropy
+    assert all(definition.config(own).subclasses == own.get("subclasses", 1) for own in trials)
+
+
+def test_names_tell_the_settings():
+    names = list(grid(objective=["rdlda", "cce"], alpha=[0.0, 0.25], subclasses=[2], seed=[0]).trials())
+    assert names == ["rdlda-alpha0-subclasses2-seed0", "rdlda-alpha0.25-subclasses2-seed0", "cce-seed0"]
+    assert trial_name({"objective": "rdlda", "network": "my.net:make"}) == "rdlda-networkmy.net_make"
+    assert trial_name({"alpha": 1.0, "lam": 1e-5}) == "rdlda-alpha1-lam1e-05"
+
+
+def test_seeds_take_turns_last():
+    seeds = [own["seed"] for own in grid(alpha=[0.0, 1.0], seed=[3, 4]).trials().values()]
+    assert seeds == [3, 3, 4, 4]
+
+
+def test_dlda_is_alpha_1_and_run_once():
+    assert list(grid(objective=["rdlda", "dlda"], alpha=[0.0, 1.0], seed=[0]).trials()) == [
+        "rdlda-alpha0-seed0", "rdlda-alpha1-seed0",
+    ]  # fmt: skip
+    definition = Definition(settings={"alpha": 0.3}, grid={"objective": ["dlda"], "seed": [0]})
+    (own,) = definition.trials().values()
+    assert definition.config(own).alpha == 1.0
+
+
+def test_axes_of_ones_own():
+    definition = Definition(
+        settings={"data": "digits"}, grid={"alpha": [0.5], "learning_rate": [0.1, 0.2], "seed": [0]}
+    )
+    configs = [definition.config(own) for own in definition.trials().values()]
+    assert [config.learning_rate for config in configs] == [0.1, 0.2]
+    assert "rdlda-alpha0.5-learning_rate0.1-seed0" in definition.trials()
+
+
+def test_names_that_would_collide_are_refused():
+    with pytest.raises(InputError, match="two trials of the grid would be named"):
+        grid(network=["a:b", "a/b"], seed=[0]).trials()
+
+
+def test_a_search_has_so_many_trials():
+    definition = Definition(search={"trials": 3, "seed": 5})
+    assert definition.trials() == {"search-000": {}, "search-001": {}, "search-002": {}}
+
+
+def test_written_and_read_again(tmp_path):
+    file = tmp_path / "sweep.toml"
+    for definition in (
+        paper_table(2, "quick"),
+        Definition(settings={"data": 'odd "name"\x7f', "flip": True, "lam": 1e-5}, search={"trials": 2}),
+        Definition(storage="postgresql+psycopg://host/db", grid={"seed": [0]}),
+    ):
+        definition.write(file)
+        assert Definition.read(file) == definition
+        assert definition.difference(Definition.read(file)) is None
+
+
+def test_the_recipe_of_a_file_gives_way_to_its_settings_and_axes(tmp_path):
+    (tmp_path / "s.toml").write_text('recipe = "quick"\n[settings]\nepochs = 9\n[grid]\nalpha = [0.5]\n')
+    definition = Definition.read(tmp_path / "s.toml")
+    assert definition.settings["epochs"] == 9
+    assert definition.settings["network"] == "fastnet"
+    assert "alpha" not in definition.settings
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"settings": {"epochs": 5}}, "epochs 4, not 5"),
+        ({"settings": {}}, "epochs 4, not given now"),
+        ({"grid": {"seed": [0, 1]}}, "grid of seed 0, not 0, 1"),
+        ({"storage": "sqlite:///x"}, "no storage, which is sqlite:///x now"),
+        ({"grid": None, "search": {"trials": 2}}, "grid of seed 0, not given now"),
+    ],
+)
+def test_differences_are_named(change, words):
+    mine = {"settings": {"epochs": 4}, "grid": {"seed": [0]}}
+    assert Definition(**mine).difference(Definition(**(mine | change))) == words
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[grid]\nalpha = []", "the grid has no value of alpha"),
+        ("[settings]\nepochs = 1", "a grid or a search"),
+        ("[search]\ntrials = 0", "search is"),
+        ("tabel = 2", "tabel is not a setting"),
+        ("nonsense", "cannot be read as TOML"),
+    ],
+)
+def test_wrong_files_are_refused(tmp_path, text, message):
+    (tmp_path / "sweep.toml").write_text(text)
+    with pytest.raises(InputError, match=message):
+        Definition.read(tmp_path / "sweep.toml")
+
+
+def test_settings_that_do_not_go_together_are_refused():
+    definition = grid(alpha=[2.0], seed=[0])
+    with pytest.raises(InputError, match=r"alpha is 2\.0"):
+        definition.config(next(iter(definition.trials().values())))
+
+
+def test_the_default_data_is_that_of_a_run():
+    assert grid(seed=[0]).data == RunConfig().data

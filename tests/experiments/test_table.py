@@ -1,0 +1,199 @@
+"""Tables of ours beside the paper's."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from deeplda.errors import InputError
+from deeplda.experiments.results import read_results
+from deeplda.experiments.sweeps.definition import Definition
+from deeplda.experiments.table import result_table
+from deeplda.experiments.table_formats import format_table
+
+LDA = ("hyperplanes", "nearest_mean", "classic_lda")
+
+
+def finish(sweep, name, validation, test):
+    """A finished run of a trial, as its folder shows it; the three predictors differ by a point each."""
+    definition = Definition.read(sweep / "sweep.toml")
+    config = definition.config(definition.trials()[name])
+    run = sweep / "trials" / name
+    (run / "model").mkdir(parents=True)
+    (run / "model" / "model.json").write_text("{}")
+    (run / "run.toml").write_text(config.to_toml())
+    predictors = ("softmax",) if config.objective == "cce" else LDA
+    scores = {predictor: {"accuracy": test - place / 100} for place, predictor in enumerate(predictors)}
+    row = {"kind": "summary", "validation": {"accuracy": validation}, "test": {"predictors": scores}}
+    (run / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+
+
+def start(folder, **definition):
+    folder.mkdir()
+    Definition(**definition).write(folder / "sweep.toml")
+    return folder
+
+
+@pytest.fixture
+def quick(tmp_path):
+    """CIFAR-10 at quick scale; by test accuracy alpha 0 is best, by validation alpha 0.6."""
+    sweep = start(
+        tmp_path / "table2-quick",
+        table=2,
+        scale="quick",
+        settings={"data": "cifar10", "epochs": 4},
+        grid={"objective": ["rdlda", "cce"], "alpha": [0.0, 0.6, 1.0], "seed": [0, 1, 2]},
+    )
+    for seed in range(3):
+        spread = seed / 1000
+        finish(sweep, f"rdlda-alpha0-seed{seed}", 0.80 + spread, 0.90 + 2 * spread)
+        finish(sweep, f"rdlda-alpha0.6-seed{seed}", 0.85 + spread, 0.84 + spread * (-1) ** seed)
+        finish(sweep, f"rdlda-alpha1-seed{seed}", 0.82 + spread, 0.84 + spread)
+        finish(sweep, f"cce-seed{seed}", 0.86 + spread, 0.88 + spread)
+    return sweep
+
+
+def rows(sweep):
+    return {row.setting.label: row for row in result_table(read_results(sweep)).rows}
+
+
+def test_means_spreads_and_the_papers_numbers(quick):
+    found = rows(quick)
+    assert list(found) == ["RDLDA alpha=0", "RDLDA alpha=0.6", "DLDA (alpha=1)", "cross-entropy"]
+    row = found["RDLDA alpha=0"]
+    assert row.test["hyperplanes"].mean == pytest.approx(0.902)
+    assert row.test["hyperplanes"].std == pytest.approx(0.002)
+    assert row.test["classic_lda"].mean == pytest.approx(0.882)
+    assert row.test["hyperplanes"].n == 3
+    assert row.paper == pytest.approx({"hyperplanes": 0.9186, "nearest_mean": 0.9187, "classic_lda": 0.9184})
+    assert found["cross-entropy"].paper == {"softmax": pytest.approx(0.9094)}
+    assert found["DLDA (alpha=1)"].paper["hyperplanes"] == pytest.approx(0.9112)
+
+
+def test_validation_chooses_the_alpha_and_test_does_not(quick):
+    assert [label for label, row in rows(quick).items() if row.chosen] == ["RDLDA alpha=0.6"]
+
+
+def test_comparisons_with_dlda_and_cross_entropy(quick):
+    found = rows(quick)
+    verdicts = {
+        label: {name: found.verdict for name, (_, found) in row.against.items()} for label, row in found.items()
+    }
+    assert verdicts == {
+        "RDLDA alpha=0": {"dlda": "better", "cce": "better"},
+        "RDLDA alpha=0.6": {"dlda": "not to be told apart", "cce": "worse"},
+        "DLDA (alpha=1)": {"cce": "worse"},
+        "cross-entropy": {},
+    }
+    assert "RDLDA alpha=0 is better than DLDA (alpha=1) with 3 seeds" in found["RDLDA alpha=0"].sentences[0]
+
+
+def test_a_row_with_fewer_seeds_is_not_chosen(tmp_path):
+    sweep = start(tmp_path / "s", grid={"alpha": [0.0, 1.0], "seed": [0, 1]})
+    finish(sweep, "rdlda-alpha0-seed0", 0.99, 0.9)
+    for seed in (0, 1):
+        finish(sweep, f"rdlda-alpha1-seed{seed}", 0.5, 0.5)
+    table = result_table(read_results(sweep))
+    assert [row.chosen for row in table.rows] == [False, True]
+    assert "1 of 4 trials are not done" in table.notes
+    assert "one seed tells nothing" in table.rows[0].sentences[0]
+    assert table.rows[0].test["hyperplanes"].std is None
+    assert table.rows[0].paper == {}
+
+
+def test_subclasses_are_compared_with_the_same_number_and_with_none(tmp_path):
+    sweep = start(
+        tmp_path / "s",
+        table=3,
+        scale="changed",
+        settings={"data": "cifar10"},
+        grid={"objective": ["rdlda", "cce"], "subclasses": [1, 2], "alpha": [0.7, 1.0], "seed": [0, 1]},
+    )
+    for name in Definition.read(sweep / "sweep.toml").trials():
+        value = 0.5 + 0.1 * ("subclasses2" in name) + 0.01 * ("alpha0.7" in name) + 0.001 * ("seed1" in name)
+        finish(sweep, name, value, value + 1e-4 * (name == "rdlda-subclasses2-alpha1-seed1"))
+    found = rows(sweep)
+    assert found["RDLDA alpha=0.7, k=2"].paper == {"hyperplanes": pytest.approx(0.9287)}
+    against = found["RDLDA alpha=0.7, k=2"].against
+    assert against["dlda"].found.mean == pytest.approx(0.01, abs=1e-4)
+    assert against["unsplit"].found.mean == pytest.approx(0.1)
+    assert [label for label, _ in against.values()] == ["DLDA (alpha=1), k=2", "cross-entropy", "RDLDA alpha=0.7"]
+    assert set(found["RDLDA alpha=0.7"].against) == {"dlda", "cce"}
+    assert set(found["DLDA (alpha=1), k=2"].against) == {"cce", "unsplit"}
+
+
+def test_a_search_has_a_row_for_each_trial(tmp_path):
+    sweep = start(tmp_path / "s", search={"trials": 2})
+    finish(sweep, "search-000", 0.5, 0.5)
+    (row,) = result_table(read_results(sweep)).rows
+    assert row.setting.label == "RDLDA alpha=0.6, lam=0.001, learning_rate=0.03, statistic=smallest"
+
+
+@pytest.mark.parametrize("style", ["text", "markdown", "json", "csv"])
+def test_quick_sweeps_are_marked_in_every_format(quick, style):
+    assert "quick" in format_table(result_table(read_results(quick)), style).lower()
+
+
+def test_text(quick):
+    lines = format_table(result_table(read_results(quick)), "text").splitlines()
+    assert lines[0] == "the paper's Table 2, cifar10: test accuracy in %, QUICK SCALE"
+    assert lines[2].split("  ")[0] == "setting"
+    (row,) = (line for line in lines if line.startswith("RDLDA alpha=0.6 *"))
+    assert row.split()[3:] == ["3", "85.10", "±", "0.10", "84.03", "±", "0.15", "92.29", *row.split()[11:]]
+    assert row.endswith("92.20")
+    assert any("paper: DorferNet, batches of 1000, 400 epochs" in line and "QUICK SCALE" in line for line in lines)
+    assert any(line.startswith("each of the 5 intervals holds with 95 % by itself") for line in lines)
+
+
+def test_markdown(quick):
+    lines = format_table(result_table(read_results(quick)), "markdown").splitlines()
+    table = [line for line in lines if line.startswith("|")]
+    assert len({line.count("|") for line in table}) == 1
+    assert len(table) == 6
+    assert "| RDLDA alpha=0 | 3 | 80.10 ± 0.10 | 90.20 ± 0.20 | 91.86 |" in table[2]
+    assert any(line.startswith("- RDLDA alpha=0 is better than DLDA") for line in lines)
+
+
+def test_csv(quick):
+    found = list(csv.DictReader(io.StringIO(format_table(result_table(read_results(quick)), "csv"))))
+    assert len(found) == 3 * 3 + 1
+    first = found[0]
+    assert (first["setting"], first["predictor"], first["seeds"], first["scale"]) == (
+        "RDLDA alpha=0", "hyperplanes", "3", "quick",
+    )  # fmt: skip
+    assert float(first["test_percent"]) == pytest.approx(90.2)
+    assert float(first["paper_percent"]) == pytest.approx(91.86)
+    assert first["dlda_verdict"] == "better"
+    assert float(first["dlda_low"]) < float(first["dlda_mean"]) < float(first["dlda_high"])
+    assert [row["chosen"] for row in found] == ["no"] * 3 + ["yes"] * 3 + ["no"] * 4
+
+
+def test_json(quick):
+    found = json.loads(format_table(result_table(read_results(quick)), "json"))
+    assert found["scale"] == "quick"
+    first = found["rows"][0]
+    assert first["test"]["hyperplanes"]["paper"] == pytest.approx(0.9186)
+    assert first["against"]["cce"]["verdict"] == "better"
+    assert first["seeds"] == [0, 1, 2]
+    assert [row["chosen"] for row in found["rows"]] == [False, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("scale", "words"),
+    [("full", "these runs have its settings"), ("changed", "CHANGED SETTINGS"), (None, "settings of their own")],
+)
+def test_what_the_papers_numbers_are_worth_is_said(tmp_path, scale, words):
+    sweep = start(
+        tmp_path / "s", table=1 if scale else None, scale=scale, settings={"data": "stl10"}, grid={"alpha": [0.2]}
+    )
+    finish(sweep, "rdlda-alpha0.2-seed0", 0.5, 0.5)
+    notes = result_table(read_results(sweep)).notes
+    assert any(words in note and "81.16 % with batches of 200" in note for note in notes)
+
+
+def test_what_is_no_sweep_or_has_no_results_is_refused(tmp_path):
+    with pytest.raises(InputError, match="is no sweep"):
+        read_results(tmp_path)
+    with pytest.raises(InputError, match="no finished trial yet"):
+        read_results(start(tmp_path / "s", grid={"alpha": [0.0]}))

@@ -1,0 +1,72 @@
+"""Sweeps whose workers meet in PostgreSQL: the tests of the default storage again, and those of many machines."""
+
+import importlib.util
+import threading
+from pathlib import Path
+
+import pytest
+
+from deeplda.errors import InputError
+from deeplda.experiments.sweeps.definition import Definition
+from deeplda.experiments.sweeps.sweep import open_sweep
+from deeplda.experiments.sweeps.worker import work
+
+TINY = {"epochs": 1, "width": 0.1, "batch_size": 400, "learning_rate": 0.1}
+
+
+def contents_of(name):
+    """What a file of tests/experiments defines, but for its storage: ours is the database of conftest.py."""
+    file = Path(__file__).parents[1] / "experiments" / f"{name}.py"
+    specification = importlib.util.spec_from_file_location(f"{name}_on_postgresql", file)
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return {key: value for key, value in vars(module).items() if not key.startswith("_") and key != "storage_url"}
+
+
+globals().update(contents_of("test_sweep_ledger"))
+globals().update(contents_of("test_sweep_survival"))
+
+
+def test_machines_that_start_at_the_same_moment_share_the_trials(tmp_path, storage_url):
+    """Each has a folder of its own and finds an empty database; every trial is run by one of them."""
+    definition = Definition(settings=TINY, grid={"alpha": [0.0, 0.5, 1.0], "seed": [0, 1]})
+    sweeps, errors, ready = [], [], threading.Barrier(4)
+
+    def machine(number):
+        ready.wait()
+        try:
+            sweep = open_sweep(tmp_path / str(number) / "shared", definition, storage_url)
+            sweeps.append(sweep)
+            work(sweep, lambda: False)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=machine, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert len(sweeps) == 4
+    done = [attempt.name for attempt in sweeps[0].ledger.attempts() if attempt.status == "done"]
+    assert sorted(done) == sorted(definition.trials())
+    assert sorted(run.name for run in tmp_path.glob("*/shared/trials/*")) == sorted(done)
+
+
+def test_the_password_is_not_written_down(tmp_path, storage_url):
+    definition = Definition(settings=TINY, grid={"alpha": [0.0], "seed": [0]})
+    sweep = open_sweep(tmp_path / "s", definition, storage_url)
+    work(sweep, lambda: False)
+    for file in sweep.folder.rglob("*"):
+        assert not file.is_file() or b"not-to-be-written-down" not in file.read_bytes(), file
+    assert "127.0.0.1" in (sweep.folder / "sweep.toml").read_text()
+    with pytest.raises(InputError, match="pass its URL as --storage"):
+        open_sweep(sweep.folder)
+
+
+def test_a_name_that_is_taken_by_other_settings_is_refused(tmp_path, storage_url):
+    grid = {"alpha": [0.0], "seed": [0]}
+    open_sweep(tmp_path / "a" / "s", Definition(settings=TINY, grid=grid), storage_url)
+    with pytest.raises(InputError, match="another sweep named s"):
+        open_sweep(tmp_path / "b" / "s", Definition(settings=TINY | {"epochs": 2}, grid=grid), storage_url)
+    assert not (tmp_path / "b" / "s" / "sweep.toml").exists()
