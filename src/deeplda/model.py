@@ -239,7 +239,7 @@ def load(path: str | Path, *, network: str | nn.Module | None = None, device: st
     """
     folder = Path(path)
     folder = folder / "model" if (folder / "model").is_dir() else folder
-    card = _read_card(folder / "model.json")
+    card = read_card(folder / "model.json")
     if not isinstance(network, nn.Module):
         if ":" in card.network and network != card.network:
             raise InputError(
@@ -257,7 +257,8 @@ def load(path: str | Path, *, network: str | nn.Module | None = None, device: st
     return model.place(torch.device(device)).eval()
 
 
-def _read_card(file: Path) -> ModelCard:
+def read_card(file: Path) -> ModelCard:
+    """Read model.json. Raises InputError where it is missing or not a model's."""
     if not file.is_file():
         raise InputError(
             got(f"{file.parent} holds no model", need="model.json and weights.safetensors", do="finish the training")

@@ -142,6 +142,19 @@ def worker(parent, rank):
     raise AssertionError(f"no process of rank {rank}")
 
 
+@pytest.mark.parametrize("size", [1, 2])
+def test_the_loss_asks_others_only_in_a_job_of_ours(monkeypatch, size):
+    """A classifier fitted on one rank of somebody's own job must not wait for the other ranks."""
+    from deeplda.data import load_data
+    from deeplda.training import assembly
+    from deeplda.training.config import RunConfig
+    from deeplda.training.world import World
+
+    monkeypatch.setattr(assembly, "DistributedDataParallel", lambda module, **_: module)
+    trainee = assembly.assemble(RunConfig(data="digits"), load_data("digits"), world=World(0, size))
+    assert trainee.criterion.training == (size > 1)
+
+
 def test_a_share_of_every_class():
     from deeplda.training.world import World
 

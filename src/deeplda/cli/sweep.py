@@ -96,15 +96,16 @@ def _run(
     if definition is not None and not _is_sweep(folder):
         _check(definition)
     sweep = open_sweep(folder, definition, storage, retry=retry)
-    with Display(sweep, quiet=quiet) as display:
-        say = lambda: display.console.print("finishing the step, then saving; once more to stop at once")  # noqa: E731
-        with asked_to_stop(signal.SIGINT, signal.SIGTERM, say=say) as stop:
-            if not sweep.settled():
-                if workers == 1:
-                    work(sweep, stop)
-                else:
-                    run_crew(folder, storage, workers, stop)
-            return sweep, stop()
+    with (
+        Display(sweep, quiet=quiet) as display,
+        asked_to_stop(signal.SIGINT, signal.SIGTERM, say=display.console.print) as stop,
+    ):
+        if not sweep.settled():
+            if workers == 1:
+                work(sweep, stop)
+            else:
+                run_crew(folder, storage, workers, stop)
+        return sweep, stop()
 
 
 def _check(definition: Definition) -> None:

@@ -116,10 +116,7 @@ def _train(folder: Path, settings: RunConfig, progress: Progress, world: World) 
     if world.first and summary_row(folder) is not None:
         progress.console.print(f"{folder} is finished already")
 
-    def say() -> None:
-        progress.console.print("finishing the step, then saving; once more to stop at once")
-
-    with asked_to_stop(signal.SIGINT, signal.SIGTERM, say=say) as stop:
+    with asked_to_stop(signal.SIGINT, signal.SIGTERM, say=progress.console.print) as stop:
         try:
             return run_to_end(settings, folder, progress, stop, world=world)
         except StoppedError as error:

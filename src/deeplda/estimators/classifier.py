@@ -28,7 +28,7 @@ from deeplda.estimators.preparation import (
     own_network,
     run_settings,
 )
-from deeplda.model import Model
+from deeplda.model import Model, read_card
 from deeplda.predictors import discriminant_directions
 from deeplda.training.assembly import assemble
 from deeplda.training.config import RunConfig
@@ -260,7 +260,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             parameters["class_weight"] = dict(record.class_weight)
         classifier = cls(**parameters)
         if network is not None and not isinstance(network, str):
-            card = saving.read_card(folder)
+            card = read_card(folder / "model.json")
             network = build_own(network, card.sample_shape, card.embedding_dim)
         classifier.model_, coordinates = saving.read_model(folder, network, device)
         classifier.xbar_, classifier.scalings_ = coordinates["xbar"], coordinates["scalings"]

@@ -41,7 +41,7 @@ def run_settings(parameters: Mapping[str, Any], labels: NDArray[np.int64], seed:
         raise InputError(
             got(f"predictor is {parameters['predictor']!r}", need=f"one of {PREDICTORS}", do="check the spelling")
         )
-    settings = {name: _plain(parameters[name]) for name in _SETTINGS}
+    settings = {name: plain(parameters[name]) for name in _SETTINGS}
     if settings["objective"] == "dlda":
         del settings["alpha"]
     network = parameters["network"]
@@ -55,7 +55,7 @@ def run_settings(parameters: Mapping[str, Any], labels: NDArray[np.int64], seed:
             "epochs": int(parameters["max_epochs"]),
             "patience": int(parameters["n_iter_no_change"]) if parameters["early_stopping"] else None,
             "batch_size": _batch_size(int(parameters["batch_size"]), labels, settings["objective"]),
-            **{name: _plain(parameters[name]) for name in SUBCLASS_SETTINGS if name in parameters},
+            **{name: plain(parameters[name]) for name in SUBCLASS_SETTINGS if name in parameters},
             "seed": seed,
             "data": "arrays",
         },
@@ -196,7 +196,7 @@ def _output_width(network: nn.Module, sample_shape: tuple[int, ...]) -> int:
     return output.shape[1]
 
 
-def _plain(value: object) -> object:
+def plain(value: Any) -> Any:
     """A Python number for one of numpy's, as grids of parameters have them."""
     return value.item() if isinstance(value, np.generic) else value
 

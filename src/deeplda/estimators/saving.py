@@ -14,7 +14,8 @@ from safetensors.numpy import load_file, save_file
 from torch import nn
 
 from deeplda.errors import InputError, got
-from deeplda.model import Model, ModelCard, load
+from deeplda.estimators.preparation import plain
+from deeplda.model import Model, load
 from deeplda.training.atomic import new_folder
 
 _RECORD = "classifier.json"
@@ -78,14 +79,6 @@ def read_record(folder: Path, estimator: str) -> Record:
     return record
 
 
-def read_card(folder: Path) -> ModelCard:
-    """Read model.json. Raises InputError where it is missing or not a model's."""
-    try:
-        return ModelCard.model_validate_json((folder / "model.json").read_bytes())
-    except (OSError, ValidationError) as error:
-        raise InputError(f"{folder} holds no model: {str(error).splitlines()[0]}") from None
-
-
 def read_model(folder: Path, network: nn.Module | str | None, device: str) -> tuple[Model, dict[str, Any]]:
     """The model and the coordinates. Raises InputError where they are missing, or the network is unknown code."""
     try:
@@ -99,7 +92,7 @@ def read_model(folder: Path, network: nn.Module | str | None, device: str) -> tu
 
 def labels_as_json(classes: NDArray[Any]) -> tuple[str, list[Label]]:
     """The dtype and the values of class labels. Raises InputError for labels that are no numbers, truths or strings."""
-    values = [_plain(value) for value in classes.tolist()]
+    values = [plain(value) for value in classes.tolist()]
     strange = [type(value).__name__ for value in values if not isinstance(value, Label)]
     if strange:
         raise InputError(
@@ -121,10 +114,5 @@ def weights_as_json(weights: Mapping[Any, float]) -> list[tuple[Label, float]]:
 
 def parameters_as_json(parameters: Mapping[str, Any]) -> dict[str, Label | None]:
     """The parameters that JSON can hold, as plain Python values."""
-    plain = {name: _plain(value) for name, value in parameters.items()}
-    return {name: value for name, value in plain.items() if value is None or isinstance(value, Label)}
-
-
-def _plain(value: Any) -> Any:
-    """A Python value for a numpy scalar."""
-    return value.item() if isinstance(value, np.generic) else value
+    values = {name: plain(value) for name, value in parameters.items()}
+    return {name: value for name, value in values.items() if value is None or isinstance(value, Label)}

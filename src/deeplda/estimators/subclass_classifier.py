@@ -46,6 +46,7 @@ class SubclassDeepLDAClassifier(DeepLDAClassifier):
     Others as `DeepLDAClassifier` has them. `transform` has up to n_subclasses - 1 coordinates.
     """
 
+    # scikit-learn reads the parameters off the signature, so those of the base class stand here again.
     def __init__(
         self,
         *,

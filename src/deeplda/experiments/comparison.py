@@ -59,6 +59,6 @@ def compare(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Compariso
 
 
 def _t_quantile(probability: float, degrees: int) -> float:
-    from scipy.special import stdtrit  # type: ignore[import-untyped]
+    from scipy.special import stdtrit
 
     return float(stdtrit(degrees, probability))

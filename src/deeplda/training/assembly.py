@@ -65,7 +65,7 @@ class Classifier:
                 self.parallel, self._criterion, inputs, labels, chunk_size=self.config.chunk_size
             )
         loss = self._criterion(self.parallel(inputs), labels)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()  # type: ignore[no-untyped-call]  # not typed in torch
         return loss.detach()
 
     def _criterion(self, outputs: Tensor, labels: Tensor) -> Tensor:
@@ -179,7 +179,7 @@ def assemble(
         subclass_decision=config.subclass_decision,
     )
     if world.size > 1 and device.type == "cuda":
-        network = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
+        network = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]  # not typed
     model = Model(card, network)
     model.normalisation.fit(data.train.inputs)
     model.place(device)
@@ -192,7 +192,8 @@ def assemble(
         weight_decay=config.weight_decay,
         nesterov=True,
     )
-    criterion = _criterion(config, data.train, len(groups), world).to(device)
+    # Alone also where the caller's own program has a process group: in eval mode the loss asks nobody else.
+    criterion = _criterion(config, data.train, len(groups), world).to(device).train(world.size > 1)
     return Classifier(config, world, model, head, trained, parallel, criterion, optimizer, device)
 
 

@@ -136,12 +136,12 @@ class Reconstruction:
         if not torch.isfinite(error):
             raise TrainingError("the autoencoder's error is not finite: lower --autoencoder-learning-rate")
         self.optimizer.zero_grad()
-        error.backward()  # type: ignore[no-untyped-call]
+        error.backward()  # type: ignore[no-untyped-call]  # not typed in torch
         self.optimizer.step()
         return float(error.detach())
 
     @torch.no_grad()
-    def examine(self, fit_part: Part, validation: Part) -> tuple[dict[str, Any], float | None]:  # noqa: ARG002
+    def examine(self, fit_part: Part, validation: Part) -> tuple[dict[str, Any], float | None]:  # noqa: ARG002  # as every trainee
         """The error on `validation`; the lower, the better."""
         if len(validation) == 0:
             return {"validation": None}, None
@@ -153,11 +153,11 @@ class Reconstruction:
         error = total / len(validation)
         return {"validation": {"n": len(validation), "error": error}}, -error
 
-    def finish(self, data: Data, watch: Watch) -> SampleAutoencoder:  # noqa: ARG002
+    def finish(self, data: Data, watch: Watch) -> SampleAutoencoder:  # noqa: ARG002  # as every trainee
         """The autoencoder."""
         return self.trained.eval()
 
-    def score(self, data: Data, watch: Watch) -> dict[str, Any]:  # noqa: ARG002
+    def score(self, data: Data, watch: Watch) -> dict[str, Any]:  # noqa: ARG002  # as every trainee
         """The errors on validation and test part."""
         return {
             "validation": self.examine(data.train, data.val)[0]["validation"],

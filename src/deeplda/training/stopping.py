@@ -9,8 +9,10 @@ from types import FrameType
 
 
 @contextmanager
-def asked_to_stop(*numbers: signal.Signals, say: Callable[[], None] = lambda: None) -> Iterator[Callable[[], bool]]:
-    """Whether one of the signals came; `say` is called then. A second one raises KeyboardInterrupt at once."""
+def asked_to_stop(
+    *numbers: signal.Signals, say: Callable[[str], None] = lambda _words: None
+) -> Iterator[Callable[[], bool]]:
+    """Whether one of the signals came; `say` gets the words for it. A second one raises KeyboardInterrupt at once."""
     asked = False
 
     def ask(_number: int, _frame: FrameType | None) -> None:
@@ -18,7 +20,7 @@ def asked_to_stop(*numbers: signal.Signals, say: Callable[[], None] = lambda: No
         if asked:
             raise KeyboardInterrupt
         asked = True
-        say()
+        say("finishing the step, then saving; once more to stop at once")
 
     before = {number: signal.signal(number, ask) for number in numbers}
     try:

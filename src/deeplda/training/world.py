@@ -124,7 +124,7 @@ def joined_world(device: str) -> Iterator[World]:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
     store, rank, size = next(dist.rendezvous("env://"))  # type: ignore[attr-defined]  # missing in torch's stubs
     # torchrun hands the same store to a job that it starts again: what was written before must not be met.
-    store = dist.PrefixStore(f"start-{_starts()}", store)  # type: ignore[attr-defined]
+    store = dist.PrefixStore(f"start-{_starts()}", store)  # type: ignore[attr-defined]  # as above
     # A process that is gone is noticed by its closed connection. Long waits are part of the work: while the first
     # process splits classes, the others have nothing to do.
     patience = timedelta(days=2)
