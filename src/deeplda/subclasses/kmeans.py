@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 
 Points = NDArray[np.floating[Any]]
 Labels = NDArray[np.int64]
@@ -20,6 +18,10 @@ def kmeans(points: Points, k: int, *, seed: int, n_init: int) -> Labels:
     There are fewer than k labels where points are too alike to be told apart. Clusters of equal size come in the
     order of their centres.
     """
+    # Imported when used: it takes seconds, and a model that only predicts does without.
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+
     with warnings.catch_warnings():
         # "Number of distinct clusters found smaller than n_clusters": said by the labels.
         warnings.simplefilter("ignore", ConvergenceWarning)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from sklearn.metrics import silhouette_score
 
 from deeplda.subclasses.kmeans import Points, kmeans
 
@@ -48,6 +47,8 @@ def choose_k(points: Points, *, seed: int, smallest: int, sample: int) -> tuple[
 
 def _silhouette(points: Points, k: int, *, seed: int, smallest: int) -> float:
     """The mean silhouette of k-means; -1, the lowest there is, where a cluster is below `smallest` or missing."""
+    from sklearn.metrics import silhouette_score
+
     labels = kmeans(points, k, seed=seed, n_init=_RUNS)
     counts = np.bincount(labels)
     if len(counts) < k or counts.min() < smallest:
