@@ -107,7 +107,7 @@ class Ours:
     def step(self) -> tuple[float, float, float]:
         """Seconds of the step, of getting the batch, and of the loss with its gradient at the features."""
         start = time.perf_counter()
-        inputs, labels = self.source.batch(next(self.places))
+        inputs, labels = self.source.batch(next(self.places), 0)
         images = self.normalisation(inputs)
         data = time.perf_counter() - start
         features = self.network(images)

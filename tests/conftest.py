@@ -1,6 +1,22 @@
 """What holds for all tests."""
 
 import os
+import resource
+from pathlib import Path
+
+import pytest
 
 # scikit-learn checks array API input only where SciPy is told to support it, before it is imported.
 os.environ["SCIPY_ARRAY_API"] = "1"
+# Tests run on as many cores as there are: threads that wait for each other would only slow them down.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture
+def little_memory():
+    """No more than 256 MiB beside what the process has already: whoever asks for more gets a MemoryError."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2**28, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, (soft, hard))

@@ -13,6 +13,7 @@ SOURCE = Path(deeplda.__file__).parent
 # Each may import itself and what stands before it.
 LAYERS = [
     ["errors"],
+    ["files"],
     ["objective"],
     ["predictors"],
     ["networks", "subclasses", "data"],

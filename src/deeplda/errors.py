@@ -3,9 +3,20 @@
 The command line shows each of these as one sentence, without a traceback.
 """
 
+import errno
+
+_LONGEST = 2_000
+_CANNOT_WRITE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, errno.EPERM})
+
 
 class InputError(ValueError):
-    """Something the user gave cannot be used: a file, a folder, an option. Exit code 2."""
+    """Something the user gave cannot be used: a file, a folder, an option. Exit code 2.
+
+    Its text is one printable line, whatever names and values of a file are in it.
+    """
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(one_line(sentence))
 
 
 class TrainingError(RuntimeError):
@@ -19,3 +30,19 @@ class StoppedError(Exception):
 def got(what: str, *, need: str, do: str) -> str:
     """The sentence of an error: `got("labels has shape (64, 1)", need="(64,)", do="pass labels.squeeze(1)")`."""
     return f"{what}, need {need}: {do}"
+
+
+def one_line(text: str) -> str:
+    """The text with all that would break the line, or speak to the terminal, written as escapes; its middle left out
+    where it is very long."""
+    if len(text) > _LONGEST:
+        text = f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+
+
+def unwritten(error: OSError) -> str | None:
+    """What to say where a disk is full or a folder may not be written; None for errors of another kind."""
+    if error.errno not in _CANNOT_WRITE:
+        return None
+    where = f" ({error.filename})" if error.filename else ""
+    return f"cannot write: {error.strerror}{where}; what was saved before is whole"

@@ -14,12 +14,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from deeplda.data.memory import available_memory
 from deeplda.errors import InputError, got
+from deeplda.files import read_small, read_tensors
 from deeplda.networks import build_network
+from deeplda.networks.allocation import AllocationLimit
 from deeplda.predictors import ClassicLDA, FeatureStatistics, Hyperplanes, LinearPredictor, NearestMean, Softmax
 from deeplda.subclasses import SubclassMap
 
@@ -31,6 +33,7 @@ PREDICTORS: dict[str, type[LinearPredictor]] = {
 }
 _BATCH = 500
 _STATISTICS = "statistics."
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class ModelCard(BaseModel):
@@ -198,8 +201,11 @@ class Model(nn.Module):
         self.fit_statistics(self.statistics.with_class(features, len(parents)))
 
     @torch.no_grad()
-    def embeddings(self, inputs: Tensor | NDArray[np.generic]) -> Iterator[Tensor]:
-        """The embedding in batches, in eval mode, on the model's device."""
+    def embeddings(self, inputs: Tensor | NDArray[np.generic], *, mirror: bool = False) -> Iterator[Tensor]:
+        """The embedding in batches, in eval mode, on the model's device.
+
+        With `mirror` it is the mean of the embeddings of each image and of its mirror image.
+        """
         if tuple(inputs.shape[1:]) != self.card.sample_shape:
             raise InputError(
                 got(
@@ -208,10 +214,12 @@ class Model(nn.Module):
                     do="bring the samples to the shape of the training data",
                 )
             )
+        if mirror and len(self.card.sample_shape) != 3:
+            raise InputError(no_mirror_image(self.card.sample_shape))
         self.eval()
         for start in range(0, len(inputs), _BATCH):
-            batch = torch.as_tensor(inputs[start : start + _BATCH])
-            yield self(batch.to(self.normalisation.mean.device))
+            batch = torch.as_tensor(inputs[start : start + _BATCH]).to(self.normalisation.mean.device)
+            yield (self(batch) + self(batch.flip(-1))) / 2 if mirror else self(batch)
 
     def place(self, device: torch.device) -> Model:
         """Move to a device, filters in channels_last memory, which convolutions are faster in."""
@@ -228,6 +236,11 @@ class Model(nn.Module):
         (folder / "model.json").write_text(self.card.model_dump_json(indent=2) + "\n")
 
 
+def no_mirror_image(sample_shape: Sequence[int]) -> str:
+    """The mistake of asking for one."""
+    return got(f"mirrored samples of shape {tuple(sample_shape)}", need="images", do="leave --tta out")
+
+
 def load(path: str | Path, *, network: str | nn.Module | None = None, device: str = "cpu") -> Model:
     """The model of a run folder or a model folder.
 
@@ -240,8 +253,8 @@ def load(path: str | Path, *, network: str | nn.Module | None = None, device: st
     folder = Path(path)
     folder = folder / "model" if (folder / "model").is_dir() else folder
     card = read_card(folder / "model.json")
-    if not isinstance(network, nn.Module):
-        if ":" in card.network and network != card.network:
+    if not isinstance(network, nn.Module) and ":" in card.network:
+        if network != card.network:
             raise InputError(
                 got(
                     f"the network of {folder} is the code {card.network!r}",
@@ -250,11 +263,31 @@ def load(path: str | Path, *, network: str | nn.Module | None = None, device: st
                 )
             )
         network = build_network(card.network, card.sample_shape, card.embedding_dim, width=card.width)
-    model = Model(card, network)
-    for name in card.predictors:
-        model.named_predictor(name).reserve(len(card.subclass_map), card.embedding_dim)
-    _load_weights(model, folder / "weights.safetensors")
+    state = read_tensors(folder / "weights.safetensors")
+    model = _with_room_for(state, card, network if isinstance(network, nn.Module) else None, folder)
+    _load_weights(model, state, folder / "weights.safetensors")
     return model.place(torch.device(device)).eval()
+
+
+def _with_room_for(state: dict[str, Tensor], card: ModelCard, network: nn.Module | None, folder: Path) -> Model:
+    """The model that the card describes, before its weights are loaded.
+
+    Raises InputError where it would take much more memory than the weights do, before that is taken: the card lies.
+    """
+    # A file with holes can be larger than any disk.
+    most = min(4 * sum(tensor.nbytes for tensor in state.values()) + 2**20, available_memory() or 2**62)
+    lie = got(f"model.json in {folder} describes more than the weights hold", need="one model's", do="train again")
+    try:
+        with AllocationLimit(most, lie):
+            network = network or build_network(card.network, card.sample_shape, card.embedding_dim, width=card.width)
+            model = Model(card, network)
+            for name in card.predictors:
+                model.named_predictor(name).reserve(len(card.subclass_map), card.embedding_dim)
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(f"model.json in {folder} is not a model's: {error}") from None
+    return model
 
 
 def read_card(file: Path) -> ModelCard:
@@ -264,26 +297,24 @@ def read_card(file: Path) -> ModelCard:
             got(f"{file.parent} holds no model", need="model.json and weights.safetensors", do="finish the training")
         )
     try:
-        return ModelCard.model_validate_json(file.read_bytes())
+        return ModelCard.model_validate_json(read_small(file))
+    except OSError as error:
+        raise InputError(
+            got(f"{file} cannot be read ({error.strerror})", need="it as saved", do="train again")
+        ) from None
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the file"
         raise InputError(f"{file} is not a model's: {where}: {first['msg']}") from None
 
 
-def _load_weights(model: Model, file: Path) -> None:
-    try:
-        state = load_file(file)
-    except (OSError, SafetensorError) as error:
-        raise InputError(
-            got(f"{file} cannot be read ({error})", need="the weights as saved", do="train again")
-        ) from None
+def _load_weights(model: Model, state: dict[str, Tensor], file: Path) -> None:
     gathered = {name.removeprefix(_STATISTICS): state.pop(name) for name in list(state) if name.startswith(_STATISTICS)}
     if any(name.startswith("normalisation.") and state[name].dtype == torch.float64 for name in state):
         model.double()
     expected = model.state_dict()
     wrong = list(expected.keys() ^ state.keys())
-    wrong += [name for name in expected.keys() & state.keys() if expected[name].shape != state[name].shape]
+    wrong += [name for name in expected.keys() & state.keys() if not _alike(expected[name], state[name])]
     if wrong:
         raise InputError(
             got(f"{file} does not fit model.json in {sorted(wrong)[0]!r}", need="both of one model", do="train again")
@@ -295,12 +326,25 @@ def _load_weights(model: Model, file: Path) -> None:
             model.named_predictor(name).recall(model.statistics)
 
 
+def _alike(expected: Tensor, found: Tensor) -> bool:
+    """Whether a tensor of a file can take the place of ours."""
+    same_kind = found.dtype in _FLOATS if expected.is_floating_point() else found.dtype == expected.dtype
+    return same_kind and found.shape == expected.shape
+
+
 def _checked_statistics(state: dict[str, Tensor], card: ModelCard, file: Path) -> FeatureStatistics:
     c, d = len(card.subclass_map), card.embedding_dim
     shapes = {"classes": (c,), "counts": (c,), "means": (c, d), "within": (d, d), "weighted": (0,)}
     if card.scatter == "dorfer" or card.class_weight is not None:
         shapes["weighted"] = (d, d)
-    if any(name not in state or state[name].shape != shape for name, shape in shapes.items()):
+    if (
+        any(name not in state or state[name].shape != shape for name, shape in shapes.items())
+        or any(state[name].dtype != torch.float64 or not state[name].isfinite().all() for name in [*shapes][1:])
+        or state["classes"].dtype != torch.int64
+        or not torch.equal(state["classes"], torch.arange(c))
+        or not (state["counts"] >= 1).all()
+        or state["counts"].sum() > 2**53
+    ):
         raise InputError(got(f"{file} has statistics that do not fit model.json", need="one model's", do="train again"))
     return FeatureStatistics.from_state(state, scatter=card.scatter, class_weight=card.class_weight)
 

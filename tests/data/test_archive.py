@@ -1,6 +1,8 @@
 """Archives are unpacked whole or not at all, and never outside their folder."""
 
+import gzip
 import io
+import lzma
 import tarfile
 from pathlib import Path
 
@@ -84,3 +86,32 @@ def test_too_many_bytes_missing_files_and_broken_archives(tmp_path: Path) -> Non
         with pytest.raises(InputError, match="cannot be unpacked"):
             unpack(archive, tmp_path / "set", WANTED, 1000)
     assert everything(tmp_path) == {"a.tar.gz"}
+
+
+def test_small_archives_that_would_fill_the_memory(tmp_path: Path, little_memory: None) -> None:  # noqa: ARG001
+    """A header of a gigabyte, and more headers than anyone needs, packed into a few kilobytes."""
+    header = member("long", tarfile.XHDTYPE)
+    header.size = 2**30
+    many = [member(f"set/{number}") for number in range(2_000)]
+    (tmp_path / "a.tar.gz").write_bytes(gzip.compress(header.tobuf()) + gzip.compress(bytes(2**20)) * 2**10)
+    write(tmp_path / "b.tar.gz", *many, extra=b"")
+    for name, says in (("a.tar.gz", "a header of 1,073,741,824 bytes"), ("b.tar.gz", "too many files")):
+        assert (tmp_path / name).stat().st_size < 2_000_000
+        with pytest.raises(InputError, match=says):
+            unpack(tmp_path / name, tmp_path / "set", WANTED, 2**40)
+    assert everything(tmp_path) == {"a.tar.gz", "b.tar.gz"}
+
+
+def test_members_of_negative_size_and_headers_without_end(tmp_path: Path) -> None:
+    negative = member("set/c.bin")
+    negative.size = -(10**9)
+    with gzip.open(tmp_path / "a.tar.gz", "wb") as packed:
+        packed.write(negative.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
+    chained = member("long", tarfile.XHDTYPE)
+    with gzip.open(tmp_path / "b.tar.gz", "wb") as packed:
+        packed.write(chained.tobuf() * 5_000)
+    (tmp_path / "c.tar.gz").write_bytes(lzma.compress(bytes(4096)))
+    for name in ("a.tar.gz", "b.tar.gz", "c.tar.gz"):
+        with pytest.raises(InputError, match=r"cannot be unpacked|unpacks to more"):
+            unpack(tmp_path / name, tmp_path / "set", WANTED, 10_000)
+    assert not (tmp_path / "set").exists()

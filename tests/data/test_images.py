@@ -1,5 +1,6 @@
 """Image files become pixels: modes, depth, orientation, size, and what cannot be read."""
 
+import os
 import struct
 import warnings
 import zlib
@@ -186,3 +187,78 @@ def test_pillow_warns_nobody_and_filters_are_restored(tmp_path: Path) -> None:
 
     assert len(in_threads(noisy, range(8))) == 8
     assert list(warnings.filters) == before
+
+
+def bmp_header_only(width: int, height: int) -> bytes:
+    size = struct.pack("<IiiHHIIiiII", 40, width, height, 1, 24, 0, 0, 2835, 2835, 0, 0)
+    return b"BM" + struct.pack("<IHHI", 54, 0, 0, 54) + size
+
+
+def jpeg_header_only(width: int, height: int) -> bytes:
+    frame = struct.pack(">BHHB", 8, height, width, 3) + bytes([1, 0x11, 0, 2, 0x11, 0, 3, 0x11, 0])
+    return b"\xff\xd8\xff\xc0" + struct.pack(">H", len(frame) + 2) + frame + b"\xff\xd9"
+
+
+def webp_header_only(width: int, height: int) -> bytes:
+    chunk = b"VP8L" + struct.pack("<I", 10) + b"\x2f" + struct.pack("<I", (width - 1) | (height - 1) << 14) + bytes(5)
+    return b"RIFF" + struct.pack("<I", len(chunk) + 4) + b"WEBP" + chunk
+
+
+@pytest.mark.usefixtures("little_memory")
+@pytest.mark.parametrize(
+    "content",
+    [
+        png_header_only(60_000, 60_000),
+        bmp_header_only(60_000, 60_000),
+        bmp_header_only(60_000, -60_000),
+        jpeg_header_only(60_000, 60_000),
+        webp_header_only(16_383, 16_383),
+        png_header_only(2**31 - 1, 2**31 - 1),
+        bmp_header_only(2**31 - 1, 1),
+    ],
+    ids=["png", "bmp", "bmp upside down", "jpeg", "webp", "largest png", "longest bmp"],
+)
+def test_a_few_bytes_that_declare_a_huge_image(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "huge").write_bytes(content)
+    for read in (
+        lambda path: read_images([path], channels=3, image_size=(4, 4)),
+        lambda path: in_threads(read_header, [path]),
+    ):
+        with pytest.raises(InputError, match=r"huge (has more than|cannot be read|does not fit)"):
+            read(tmp_path / "huge")
+
+
+@pytest.mark.parametrize("size", [(0, 0), (0, 5), (5, 0)])
+def test_images_without_pixels(tmp_path: Path, size: tuple[int, int]) -> None:
+    for name, content in (
+        ("a.png", png_header_only(*size)),
+        ("a.bmp", bmp_header_only(*size)),
+        ("a.jpg", jpeg_header_only(*size)),
+    ):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(InputError, match="cannot be read"):
+            in_threads(read_header, [tmp_path / name])
+        with pytest.raises(InputError, match="cannot be read"):
+            read_images([tmp_path / name], channels=3, image_size=(4, 4))
+
+
+def test_animated_png_gives_its_first_frame_and_other_formats_are_refused(tmp_path: Path) -> None:
+    frames = [Image.fromarray(COLOUR), Image.fromarray(255 - COLOUR)]
+    frames[0].save(tmp_path / "a.png", save_all=True, append_images=frames[1:])
+    np.testing.assert_array_equal(decode(tmp_path / "a.png", 3), COLOUR.transpose(2, 0, 1))
+    frames[0].save(tmp_path / "animated.gif", save_all=True, append_images=frames[1:])
+    Image.fromarray(np.arange(64, dtype=np.uint16).reshape(8, 8)).save(tmp_path / "deep.tiff")
+    for name in ("animated.gif", "deep.tiff"):
+        with pytest.raises(InputError, match="not an image we know"):
+            decode(tmp_path / name, 3)
+
+
+def test_a_large_sixteen_bit_image_takes_little_more_than_its_pixels(tmp_path: Path, little_memory: None) -> None:  # noqa: ARG001
+    Image.fromarray(np.full((3_500, 3_500), 65_535, dtype=np.uint16)).save(tmp_path / "deep.png", compress_level=1)
+    assert (read_images([tmp_path / "deep.png"], channels=1, image_size=(8, 8)) == 255).all()
+
+
+def test_a_pipe_is_no_image(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    with pytest.raises(InputError, match="not a regular file"):
+        decode(tmp_path / "pipe.png", 3)

@@ -112,3 +112,16 @@ def test_test_images_of_another_size(tmp_path: Path) -> None:
     (folder / "t10k-images-idx3-ubyte").write_bytes(idx(np.zeros((30, 28, 27), np.uint8)))
     with pytest.raises(InputError, match=r"\(1, 28, 28\)"):
         load_data("mnist", data_dir=tmp_path)
+
+
+def test_a_header_that_declares_gigabytes_takes_no_memory(
+    tmp_path: Path,
+    little_memory: None,  # noqa: ARG001
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("deeplda.data.memory.available_memory", lambda: None)
+    raw = np.array([0x803, 2**32 - 1, 28, 28], dtype=">u4").tobytes() + b"few"
+    for name, content in (("images", raw), ("images.gz", gzip.compress(raw))):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(InputError, match="less than its header says"):
+            mnist.read_idx(tmp_path / name, 3)

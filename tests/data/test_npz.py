@@ -148,3 +148,15 @@ def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path, monkeypatch: py
     assert path.stat().st_size < 100_000
     with pytest.raises(InputError, match="a set that fits in memory"):
         load_data(path)
+
+
+@pytest.mark.usefixtures("little_memory")
+@pytest.mark.parametrize("kind", ["<U0", "|V0", "|S0"])
+def test_any_number_of_nothing(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "a.npz"
+    header = npy_header((10**12,)).replace(b"|u1", kind.encode())
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x_train.npy", npy_header((1, 2)) + b"12")
+        archive.writestr("y_train.npy", header)
+    with pytest.raises(InputError, match="y_train holds nothing"):
+        load_data(path)

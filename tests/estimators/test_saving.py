@@ -4,10 +4,12 @@ import json
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 from sklearn.datasets import load_iris
 from torch import nn
 
 from deeplda import load
+from deeplda.errors import InputError
 from deeplda.estimators import DeepLDAClassifier
 from deeplda.estimators.saving import labels_as_json
 
@@ -141,3 +143,47 @@ def test_a_folder_that_lies_is_refused(tmp_path, damage):
 def test_strange_labels_are_refused():
     with pytest.raises(ValueError, match="labels of type bytes"):
         labels_as_json(np.array([b"a", b"b"]))
+
+
+@pytest.mark.usefixtures("little_memory")
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"dtype": "<U500000000"},
+        {"dtype": "|V8"},
+        {"dtype": "i4,i4"},
+        {"dtype": "(1000000000,)i8"},
+        {"dtype": "<i8", "classes": [1, "a", 2]},
+        {"dtype": "|i1", "classes": [1, 2, 10**30]},
+        {"classes": [0, 1]},
+        {"n_features": 10**9},
+        {"feature_names": ["a"]},
+        {"parameters": {"surprise": 1}},
+        {"estimator": "os.system"},
+    ],
+    ids=lambda change: "-".join(change),
+)
+def test_a_record_that_contradicts_its_model(tmp_path, change):
+    folder = tmp_path / "saved"
+    DeepLDAClassifier(**FAST).fit(ROWS, LABELS).save(folder)
+    record = json.loads((folder / "classifier.json").read_text())
+    (folder / "classifier.json").write_text(json.dumps(record | change))
+    with pytest.raises(InputError, match=r"class labels|says it has|holds a"):
+        DeepLDAClassifier.load(folder)
+
+
+@pytest.mark.parametrize(
+    "coordinates",
+    [
+        {},
+        {"xbar": np.zeros(3), "scalings": np.zeros((7, 2))},
+        {"xbar": np.zeros(7), "scalings": np.zeros((7, 2))},
+        {"xbar": np.zeros(3, dtype=np.int64), "scalings": np.zeros((3, 2))},
+    ],
+)
+def test_coordinates_that_contradict_the_model(tmp_path, coordinates):
+    folder = tmp_path / "saved"
+    DeepLDAClassifier(**FAST).fit(ROWS, LABELS).save(folder)
+    save_file(coordinates, folder / "coordinates.safetensors")
+    with pytest.raises(InputError, match="coordinates of another"):
+        DeepLDAClassifier.load(folder)

@@ -4,6 +4,7 @@ import pytest
 
 from deeplda.errors import InputError
 from deeplda.experiments.sweeps.definition import Definition, paper_table, trial_name
+from deeplda.experiments.sweeps.sweep import open_sweep
 from deeplda.training.config import RunConfig
 
 TENTHS = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
@@ -149,3 +150,33 @@ def test_settings_that_do_not_go_together_are_refused():
 
 def test_the_default_data_is_that_of_a_run():
     assert grid(seed=[0]).data == RunConfig().data
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("recipe = 5", "recipe is no text"),
+        ('recipe = "quick"\ngrid = 3', "grid is 3"),
+        ('recipe = "quick"\nsettings = []\n[grid]\nseed = [0]', "settings is"),
+        ("[grid]\nseed = [0]\nobjective = [[1]]", "objective"),
+        ("[search]\ntrials = 1000000000000", "search"),
+        ("[grid]\n" + "".join(f"{name} = [{'0, ' * 100}]\n" for name in ("alpha", "lam", "epsilon", "seed")), "trials"),
+        ("grid = " + "[" * 10_000, "cannot be read as TOML"),
+        ("table = " + "9" * 10_000, "cannot be read as TOML"),
+    ],
+)
+def test_definitions_that_lie(tmp_path, text, message):
+    (tmp_path / "sweep.toml").write_text(text)
+    with pytest.raises(InputError, match=message):
+        open_sweep(tmp_path)
+
+
+def test_names_stay_inside_their_folder_and_short():
+    for value in ("../../x", "/etc/passwd", "..", "a" * 300, "é" * 300, "a\0b"):
+        name = trial_name({"objective": "rdlda", "data": value, "seed": 0})
+        assert "/" not in name
+        assert "\0" not in name
+        assert len(name.encode()) < 230
+        assert name.startswith("rdlda-")
+    long = {"objective": "rdlda", "data": "a" * 300}
+    assert trial_name(long) != trial_name(long | {"data": "a" * 301})

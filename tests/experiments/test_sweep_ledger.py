@@ -2,6 +2,7 @@
 
 import threading
 
+import optuna
 import pytest
 
 from deeplda.errors import InputError
@@ -213,4 +214,82 @@ def test_storages_that_cannot_be_used(tmp_path, monkeypatch, url, message):
 def test_a_damaged_journal_is_answered_with_what_to_do(tmp_path):
     (tmp_path / "journal.jsonl").write_text("{cut\n{cut\n")
     with pytest.raises(InputError, match="remove it and start again"):
+        open_study("s", tmp_path, None, prune=False)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{cut",
+        "null",
+        "[]",
+        '{"op_code": 99}',
+        '{"op_code": 4, "study_id": 7}',
+        '{"op_code": "x", "worker_id": 3}',
+        '{"op_code": 0, "study_name": 5, "directions": ["up"], "worker_id": "w"}',
+        "[" * 100_000,
+        '{"op_code": ' + "9" * 10_000 + "}",
+    ],
+)
+def test_journals_with_garbage_are_answered_with_what_to_do(tmp_path, line):
+    Ledger(*open_study("s", tmp_path, None, prune=False)).enqueue(TRIALS)
+    with (tmp_path / "journal.jsonl").open("a") as journal:
+        journal.write(f"{line}\n{{}}\n")
+    with pytest.raises(InputError, match="remove it and start again"):
+        open_study("s", tmp_path, None, prune=False)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("name", 5),
+        ("settings", []),
+        ("worker", "../../x"),
+        ("worker", "a/b"),
+        ("beat", "often"),
+        ("result", {}),
+        ("result", {"validation": "good", "seconds": 1.0}),
+        ("result", {"validation": 0.5, "seconds": 1e300}),
+    ],
+)
+def test_notes_that_no_worker_writes_are_refused(ledger, key, value):
+    ledger.note(claim(ledger), key, value)
+    with pytest.raises(InputError, match=f"the storage says of trial 0 what no worker does: {key}"):
+        ledger.attempts()
+
+
+def test_half_a_line_is_taken_back(tmp_path):
+    """As a full disk leaves it: the next who writes goes on behind the last whole line."""
+    ledger = Ledger(*open_study("s", tmp_path, None, prune=False))
+    ledger.enqueue(TRIALS)
+    journal = tmp_path / "journal.jsonl"
+    whole = journal.read_bytes()
+    journal.write_bytes(whole + b'{"op_code": 4, "study' + b"x" * 10_000)
+    again = Ledger(*open_study("s", tmp_path, None, prune=False))
+    assert statuses(again) == [("one", "waiting"), ("two", "waiting")]
+    claim(again)
+    assert journal.read_bytes().startswith(whole + b'{"op_code":')
+    assert statuses(ledger) == [("one", "running"), ("two", "waiting")]
+
+
+def test_a_full_disk_leaves_the_journal_whole(tmp_path, monkeypatch):
+    ledger = Ledger(*open_study("s", tmp_path, None, prune=False))
+    ledger.enqueue(TRIALS)
+    whole = (tmp_path / "journal.jsonl").read_bytes()
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("deeplda.experiments.sweeps.storage.os.fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        claim(ledger)
+    assert (tmp_path / "journal.jsonl").read_bytes() == whole
+    monkeypatch.undo()
+    assert claim(ledger).name == "one"
+
+
+def test_another_kind_of_study_is_no_sweep(tmp_path):
+    storage = open_study("other", tmp_path, None, prune=False)[1]
+    optuna.create_study(study_name="s", storage=storage, direction="minimize")
+    with pytest.raises(InputError, match="no sweep of ours"):
         open_study("s", tmp_path, None, prune=False)

@@ -256,3 +256,32 @@ def test_the_display_tells_what_runs_and_what_is_best(tmp_path, capsys):
     shown = capsys.readouterr().err
     assert "(quick scale): 3 trials" in shown
     assert "failed: rdlda-alpha0.5-seed0: no [good]" in shown
+
+
+def test_settings_are_the_definitions_and_not_the_storages(tmp_path, monkeypatch):
+    """Who can write to the journal cannot have code run by it."""
+    (tmp_path / "trap.py").write_text("raise SystemExit('the code ran')")
+    monkeypatch.chdir(tmp_path)
+    sweep = tiny(tmp_path / "sweep", {"alpha": [1.0], "seed": [0]})
+    journal = sweep.folder / "journal.jsonl"
+    journal.write_text(
+        journal.read_text().replace('"settings":{"objective"', '"settings":{"network":"trap:make","objective"')
+    )
+    assert "trap" in journal.read_text()
+    again = open_sweep(sweep.folder)
+    work(again, never)
+    assert again.standings()["rdlda-alpha1-seed0"].status == "done"
+
+
+def test_a_worker_whose_disk_is_full_leaves_its_trial_waiting(tmp_path, monkeypatch):
+    sweep = tiny(tmp_path / "sweep", {"alpha": [1.0], "seed": [0]})
+
+    def full(*_args, **_kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("deeplda.experiments.sweeps.worker.run_to_end", full)
+    for _ in range(4):
+        with pytest.raises(OSError, match="No space"):
+            work(sweep, never)
+    assert [attempt.ended for attempt in sweep.ledger.attempts()] == ["stopped"] * 4 + [None]
+    assert sweep.standings()["rdlda-alpha1-seed0"].status == "waiting"

@@ -111,6 +111,16 @@ def test_probabilities(make):
     assert torch.equal(predictor.classes[probabilities.argmax(1)], predictor.predict(fresh * 1e6))
 
 
+def test_what_cannot_be_predicted():
+    h, y, fresh = problem()
+    with pytest.raises(ValueError, match="call fit first"):
+        Hyperplanes().predict(fresh)
+    predictor = Hyperplanes().fit(h, y)
+    for wrong in (fresh[:, :5], fresh[0]):
+        with pytest.raises(ValueError, match=r"need \(n, 6\)"):
+            predictor.predict_proba(wrong)
+
+
 def test_state_is_buffers():
     h, y, fresh = problem()
     fitted = ClassicLDA().fit(h, y)
@@ -118,6 +128,19 @@ def test_state_is_buffers():
     empty.load_state_dict(fitted.state_dict())
     assert torch.equal(empty.predict(fresh), fitted.predict(fresh))
     assert not list(fitted.parameters())
+
+
+def test_a_fitted_state_goes_into_a_fresh_predictor():
+    h, y, fresh = problem()
+    fitted, network = Hyperplanes().fit(h, y), torch.nn.Sequential(torch.nn.Linear(6, 6), Hyperplanes())
+    loaded = Hyperplanes()
+    loaded.load_state_dict(fitted.state_dict())
+    assert torch.equal(loaded.predict_proba(fresh), fitted.predict_proba(fresh))
+    network.load_state_dict({**network.state_dict(), **{f"1.{k}": v for k, v in fitted.state_dict().items()}})
+    assert torch.equal(network[1].predict(fresh), fitted.predict(fresh))
+    other = Hyperplanes().fit(h[:, :3], y)
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        other.load_state_dict(fitted.state_dict())
 
 
 def test_statistics_need_every_class():

@@ -62,3 +62,16 @@ def test_the_machine_as_far_as_it_is_known():
     assert words.machine({"threads": 2, "cuda": "A100"}) == "on A100"
     found = words.surroundings({"started": "2026-01-02T03:04:05+00:00", "cores": 2, "versions": {"torch": "2.6"}})
     assert found == {"started": "2026-01-02 03:04:05 UTC", "cores": "2", "torch": "2.6"}
+
+
+@pytest.mark.parametrize(
+    ("flops", "text"),
+    [(283_110_835_200_000, "0.283 PFLOP"), (5e13, "50 TFLOP"), (2.345e9, "2.35 GFLOP"), (1e6, "0.001 GFLOP")],
+)
+def test_compute(flops, text):
+    assert words.compute(flops) == text
+
+
+def test_effort_of_a_run_that_did_not_count():
+    assert words.effort({"flops": 3e15}, {"threads": 2}) == "3 PFLOP on 2 CPU threads"
+    assert words.effort({}, {"threads": 1}) == "on 1 CPU thread"

@@ -17,7 +17,7 @@ def images(n=6, channels=3, height=5, width=7):
 def test_without_augmentation_the_images_are_as_stored_and_channels_last():
     part = images()
     places = np.array([4, 1, 1])
-    inputs, labels = BatchSource(part, CPU).batch(places)
+    inputs, labels = BatchSource(part, CPU).batch(places, 0)
     assert np.array_equal(inputs.numpy(), part.inputs[places])
     assert labels.tolist() == [4, 1, 1]
     assert inputs.is_contiguous(memory_format=torch.channels_last)
@@ -29,12 +29,30 @@ def test_every_image_is_flipped_or_not():
     torch.manual_seed(0)
     flipped = 0
     for _ in range(20):
-        inputs, _ = source.batch(np.arange(6))
+        inputs, _ = source.batch(np.arange(6), 0)
         for image, original in zip(inputs.numpy(), part.inputs, strict=True):
             mirrored = np.array_equal(image, original[:, :, ::-1])
             assert mirrored or np.array_equal(image, original)
             flipped += mirrored
     assert 40 < flipped < 80
+
+
+def test_alternating_flips_mirror_each_image_in_every_second_epoch():
+    part = images(n=200)
+    source = BatchSource(part, CPU, flip=True, flip_order="alternating", seed=3)
+
+    def mirrored(epoch):
+        pixels = source.batch(np.arange(200), epoch)[0].numpy()
+        turned = (pixels == part.inputs[:, :, :, ::-1]).all((1, 2, 3))
+        assert ((pixels == part.inputs).all((1, 2, 3)) ^ turned).all()
+        return turned
+
+    first = mirrored(0)
+    assert 70 < first.sum() < 130
+    assert np.array_equal(mirrored(1), ~first)
+    assert np.array_equal(mirrored(4), first)
+    other = BatchSource(part, CPU, flip=True, flip_order="alternating", seed=4)
+    assert not np.array_equal(other.batch(np.arange(200), 0)[0], source.batch(np.arange(200), 0)[0])
 
 
 def test_every_image_is_moved_by_a_step_and_mirrored_at_the_edge():
@@ -45,7 +63,7 @@ def test_every_image_is_moved_by_a_step_and_mirrored_at_the_edge():
     torch.manual_seed(0)
     seen = set()
     for _ in range(40):
-        inputs, _ = source.batch(np.arange(6))
+        inputs, _ = source.batch(np.arange(6), 0)
         assert inputs.is_contiguous(memory_format=torch.channels_last)
         for place, image in enumerate(inputs.numpy()):
             found = [shift for shift, moved in shifts.items() if np.array_equal(image, moved[place])]
@@ -56,11 +74,11 @@ def test_every_image_is_moved_by_a_step_and_mirrored_at_the_edge():
 
 def test_rows_are_left_alone():
     part = Part(np.arange(12, dtype=np.float32).reshape(4, 3), np.arange(4))
-    inputs, labels = BatchSource(part, CPU, flip=True, translate=3).batch(np.array([2, 0]))
+    inputs, labels = BatchSource(part, CPU, flip=True, translate=3).batch(np.array([2, 0]), 0)
     assert inputs.tolist() == [[6, 7, 8], [0, 1, 2]]
     assert labels.tolist() == [2, 0]
 
 
 def test_a_translation_larger_than_the_image_is_survived():
     source = BatchSource(images(height=2, width=2), CPU, translate=9)
-    assert source.batch(np.arange(6))[0].shape == (6, 3, 2, 2)
+    assert source.batch(np.arange(6), 0)[0].shape == (6, 3, 2, 2)

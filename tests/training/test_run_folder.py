@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from torch import nn
 
 from deeplda.errors import InputError
@@ -135,9 +136,22 @@ def test_a_full_disk_leaves_the_last_checkpoint(tmp_path, monkeypatch):
 def test_other_data_or_settings_make_another_run(tmp_path):
     with open_run(tmp_path / "run", RunConfig(), "data") as run:
         run.save("last", snapshot())
-    for config, data in ((RunConfig(), "other data"), (RunConfig(alpha=0.1), "data")):
-        with open_run(tmp_path / "run", config, data) as run, pytest.raises(InputError, match="of other data: nothing"):
-            run.latest()
+    with (
+        open_run(tmp_path / "run", RunConfig(alpha=0.1), "data") as run,
+        pytest.raises(InputError, match="of other data: nothing"),
+    ):
+        run.latest()
+    with (
+        pytest.raises(InputError, match=r"the data of .* has changed since it was begun"),
+        open_run(tmp_path / "run", RunConfig(), "other data"),
+    ):
+        pass
+    (tmp_path / "run" / "environment.json").write_text("gone")
+    with (
+        open_run(tmp_path / "run", RunConfig(), "other data") as run,
+        pytest.raises(InputError, match="of other data: nothing"),
+    ):
+        run.latest()
 
 
 def test_a_run_without_checkpoints_starts_anew(tmp_path):
@@ -165,7 +179,8 @@ def test_a_folder_that_cannot_be_made(tmp_path):
 def test_metrics_of_later_epochs_and_cut_lines_are_dropped(tmp_path):
     with open_run(tmp_path, RunConfig(), "data") as run:
         for epoch in (1, 2, 3):
-            run.log({"kind": "epoch", "epoch": epoch})
+            row = {"kind": "epoch", "epoch": epoch, "loss": 1.0, "learning_rate": 0.1, "seconds": 1.0}
+            run.log(row | {"validation": None})
         with (tmp_path / "metrics.jsonl").open("a") as stream:
             stream.write('{"kind": "epo')
         run.keep_rows(2)
@@ -178,3 +193,92 @@ def test_environment(tmp_path):
         assert environment["data_fingerprint"] == "fingerprint"
         assert environment["versions"]["torch"] == torch.__version__
         assert RunConfig.read(tmp_path / "run.toml") == RunConfig(seed=4)
+
+
+def row(epoch, **changes):
+    scores = {"n": 4, "accuracy": 0.5, "confusion": [[1, 1], [1, 1]]}
+    scores["predictors"] = {"hyperplanes": {"accuracy": 0.5, "balanced_accuracy": 0.5}}
+    found = {"kind": "epoch", "epoch": epoch, "loss": 1.0, "learning_rate": 0.1, "seconds": 1.0, "validation": scores}
+    return found | {"eigenvalues": [1.0]} | changes
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"kind": "epoch", "epo',
+        b"garbage",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"kind": "epoch", "epoch": ' + b"9" * 10_000 + b"}",
+        b"[]",
+        b"null",
+        b'{"kind": "epoch"}',
+        json.dumps(row(True)).encode(),
+        json.dumps(row(2, loss="small")).encode(),
+        json.dumps(row(2, validation=None)).encode(),
+        json.dumps(row(2, eigenvalues=[])).encode(),
+        json.dumps(row(2, validation={"accuracy": float("nan")})).encode(),
+        json.dumps(row(5)).encode(),
+        json.dumps({"kind": "summary", "validation": 1, "test": []}).encode(),
+    ],
+)
+def test_metrics_end_where_they_are_no_metrics(tmp_path, line):
+    (tmp_path / "metrics.jsonl").write_bytes(json.dumps(row(1)).encode() + b"\n" + line + b"\n" + line)
+    assert [found["epoch"] for found in read_metrics(tmp_path)] == [1]
+
+
+def test_a_loss_that_is_not_finite_is_a_loss(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(row(1, loss=float("nan"), eigenvalues=[float("inf")])) + "\n")
+    assert len(read_metrics(tmp_path)) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"network.0.weight": None},
+        {"network.0.weight": torch.zeros(4, 1, 3, 2)},
+        {"network.0.weight": torch.zeros(4, 1, 3, 3).int()},
+        {"network.9.weight": torch.zeros(1)},
+        {"optimizer.0.momentum_buffer": torch.zeros(3)},
+        {"optimizer.0.surprise": torch.zeros(4, 1, 3, 3)},
+        {"optimizer.x.momentum_buffer": torch.zeros(4, 1, 3, 3)},
+        {"optimizer.99999999999999999999.momentum_buffer": torch.zeros(4, 1, 3, 3)},
+        {"optimizer.0.step": torch.zeros(())},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_checkpoint_of_another_network_is_not_restored(change):
+    network, optimizer = trained()
+    taken = Snapshot.of(network, optimizer, Counters())
+    lying = {name: value for name, value in (taken.tensors | change).items() if value is not None}
+    with pytest.raises(InputError, match="does not fit this run"):
+        Snapshot(lying, Counters()).restore(network, optimizer)
+
+
+def test_the_state_of_adam_is_restored_whole_or_not_at_all():
+    network, _ = trained()
+    optimizer = torch.optim.Adam(network.parameters())
+    network(torch.randn(8, 1, 4, 4)).square().sum().backward()
+    optimizer.step()
+    taken = Snapshot.of(network, optimizer, Counters())
+    taken.restore(network, optimizer)
+    del taken.tensors["optimizer.0.exp_avg_sq"]
+    with pytest.raises(InputError, match=r"does not fit this run in optimizer\.0"):
+        taken.restore(network, optimizer)
+
+
+def test_safetensors_says_that_the_disk_is_full_as_others_do(tmp_path):
+    with pytest.raises(OSError, match="No space left") as caught, atomic.new_folder(tmp_path / "model"):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+    assert caught.value.errno == 28
+    with pytest.raises(SafetensorError, match="another"), atomic.new_folder(tmp_path / "model"):
+        raise SafetensorError("another failure")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_half_a_file_is_not_left_behind(tmp_path, monkeypatch):
+    atomic.write_text(tmp_path / "a", "before")
+    monkeypatch.setattr(atomic.os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(OSError, match="No space"):
+        atomic.write_text(tmp_path / "a", "after")
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a", "before")]

@@ -1,13 +1,16 @@
 """Algorithm 1 in a run folder: its stages are kept, taken up again and shared."""
 
 import json
+import shutil
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from deeplda.data import load_data
+from deeplda.errors import InputError
 from deeplda.model import load
 from deeplda.training.config import RunConfig
 from deeplda.training.evaluation import evaluate, subclass_scores
@@ -157,3 +160,35 @@ def test_killed_in_any_stage_it_goes_on_to_the_same_weights(run, tmp_path, stage
     assert (folder / "model" / "weights.safetensors").read_bytes() == (
         run / "model" / "weights.safetensors"
     ).read_bytes()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"labels": np.zeros(3, dtype=np.int64)},
+        {"labels": None},
+        {"labels": np.full(1257, np.nan)},
+        {"labels": np.full(1257, 10**9)},
+        {"centres": np.zeros((3, 2), dtype=np.float32)},
+        {"centres": np.zeros(20, dtype=np.float32)},
+    ],
+)
+def test_subclasses_that_lie_are_found_anew(run, digits, tmp_path, change):
+    shutil.copytree(run / "subclasses", tmp_path / "subclasses")
+    file = tmp_path / "subclasses" / "subclasses.safetensors"
+    arrays = {name: value for name, value in (load_file(file) | change).items() if value is not None}
+    assert read_clusters(tmp_path / "subclasses", None, digits) is not None
+    save_file(arrays, file)
+    assert read_clusters(tmp_path / "subclasses", None, digits) is None
+
+
+@pytest.mark.usefixtures("little_memory")
+@pytest.mark.parametrize(
+    "card", [{"width": 1e9}, {"sample_shape": [10**9]}, {"sample_shape": [1, 10**5, 10**5]}, {"width": "x"}]
+)
+def test_an_autoencoder_that_declares_more_than_it_holds(run, tmp_path, card):
+    shutil.copytree(run / "autoencoder" / "model", tmp_path / "model")
+    file = tmp_path / "model" / "model.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | card))
+    with pytest.raises(InputError, match="holds no whole autoencoder"):
+        SampleAutoencoder.load(tmp_path / "model")

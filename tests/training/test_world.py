@@ -56,12 +56,12 @@ def weights(place, run):
     [
         ("rdlda", ("--processes", "3")),
         ("rdlda", ("--processes", "2", "--chunk-size", "20")),
-        ("cce", ("--processes", "2")),
+        ("cce --label-smoothing 0.1", ("--processes", "2")),
     ],
 )
 def test_processes_end_in_the_weights_of_one(place, objective, job):
     """Batches of 125 samples leave processes with parts of unequal size."""
-    extra = ("--objective", objective, "--class-weight", "balanced")
+    extra = ("--objective", *objective.split(), "--class-weight", "balanced")
     deeplda(place, *extra, "--run", "one")
     deeplda(place, *extra, "--run", "several", *job)
     one, several = weights(place, "one"), weights(place, "several")

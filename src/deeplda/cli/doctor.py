@@ -11,7 +11,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from deeplda.errors import InputError
+from deeplda.errors import InputError, one_line
 from deeplda.training.config import RunConfig
 
 
@@ -36,6 +36,6 @@ def doctor(
         return
 
     for finding in findings:
-        print(f"{finding.severity}: {finding.what}")
+        print(f"{finding.severity}: {one_line(finding.what)}")
         for sentences in (finding.why, finding.do):
-            print(fill(sentences, get_terminal_size().columns, initial_indent="  ", subsequent_indent="  "))
+            print(fill(one_line(sentences), get_terminal_size().columns, initial_indent="  ", subsequent_indent="  "))

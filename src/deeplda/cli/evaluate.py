@@ -23,6 +23,9 @@ def evaluate(
     subclasses: Annotated[
         bool, Parameter(negative="", help="Tell of subclasses too: decided how often, right how often.")
     ] = False,
+    tta: Annotated[
+        Literal["mirror"] | None, Parameter(help="Score also with embeddings of images and mirror images averaged.")
+    ] = None,
     json_: Annotated[bool, Parameter(name="--json", negative="", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Score the model of a run on a part of its data, by every predictor."""
@@ -43,9 +46,12 @@ def evaluate(
     if data.class_names != model.class_names or data.sample_shape != model.card.sample_shape:
         raise InputError(f"{config.data} has changed since {run} was trained: other classes or another image size")
     part = {"train": data.train, "val": data.val, "test": data.test}[split]
-    scores = score(model, part, Progress("quiet" if json_ else "auto").watch)
+    watch = Progress("quiet" if json_ else "auto").watch
+    scores = score(model, part, watch)
     if scores is None:
         raise InputError(f"the {split} part of {config.data} has no samples: choose another --split")
+    if tta == "mirror":
+        scores["mirrored"] = score(model, part, watch, mirror=True)
     if subclasses:
         scores["subclasses"] = subclass_scores(model, part)
     if json_:
@@ -54,6 +60,7 @@ def evaluate(
 
     from deeplda.cli.tables import print_scores, print_subclasses
 
-    print_scores(scores, list(model.class_names), title=f"{config.data}, {split} part")
+    title = f"{config.data}, {split} part"
+    print_scores(scores, list(model.class_names), title=title, mirrored=scores.get("mirrored"))
     if subclasses:
         print_subclasses(scores["subclasses"])

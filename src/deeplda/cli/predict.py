@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from deeplda.errors import InputError
+from deeplda.errors import InputError, one_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -117,5 +117,6 @@ def _show(predictions: list[Prediction], columns: list[str]) -> None:
         table.add_column(column, justify="right" if column == "probability" else "left")
     for prediction in predictions:
         cells = (prediction[column] for column in columns)
-        table.add_row(*(f"{cell:.4f}" if isinstance(cell, float) else cell for cell in cells))
-    Console(highlight=False).print(table)
+        table.add_row(*(f"{cell:.4f}" if isinstance(cell, float) else one_line(cell) for cell in cells))
+    # Names are the data's own: brackets in them are no markup.
+    Console(highlight=False, markup=False).print(table)

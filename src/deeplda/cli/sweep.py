@@ -68,7 +68,9 @@ def sweep(
     if data is not None:
         chosen["data"] = data
     chosen |= {name: whole_path(chosen[name]) for name in ("data", "data_dir") if chosen.get(name)}
-    if folder is not None and _is_sweep(folder) and not (chosen or axes or recipe or table or scale or search):
+    others = {name: value for name, value in chosen.items() if name != "network"}
+    if folder is not None and _is_sweep(folder) and not (others or axes or recipe or table or scale or search):
+        _allow_code(folder, chosen.get("network"))
         definition = None
     elif table is not None:
         definition = paper_sweep(table, scale or "full", chosen, axes, recipe=recipe, search=search)
@@ -79,6 +81,25 @@ def sweep(
         folder = Path("sweeps") / default_name(definition)
     sweep, stopped = _run(folder, definition, storage, workers, retry=retry, quiet=quiet)
     _conclude(sweep, stopped=stopped, as_json=json_)
+
+
+def _allow_code(folder: Path, network: str | None) -> None:
+    """Raise InputError where the sweep in `folder` names code and the user does not: it is not run on its word."""
+    from deeplda.experiments.sweeps.definition import Definition
+
+    there = Definition.read(folder / "sweep.toml")
+    named = [there.settings.get("network"), *(there.grid or {}).get("network", [])]
+    if network is not None and network not in named:
+        raise InputError(f"{folder} was defined with another network than {network}: leave it out")
+    for name in map(str, named):
+        if ":" in name and name != network:
+            raise InputError(
+                got(
+                    f"the network of {folder} is the code {name!r}",
+                    need="your word that it may run",
+                    do=f"pass --network {name}",
+                )
+            )
 
 
 def _run(

@@ -11,14 +11,20 @@ from rich.table import Table
 _MOST_CLASSES = 12
 
 
-def print_scores(scores: dict[str, Any], class_names: list[str], *, title: str) -> None:
-    """Accuracy by predictor, and the confusion matrix."""
+def print_scores(
+    scores: dict[str, Any], class_names: list[str], *, title: str, mirrored: dict[str, Any] | None = None
+) -> None:
+    """Accuracy by predictor, beside that with mirror images where there is one, and the confusion matrix."""
     console = Console(highlight=False)
     table = Table("predictor", title=f"{title}: {scores['n']:,} samples", title_justify="left")
     table.add_column("accuracy", justify="right")
     table.add_column("balanced accuracy", justify="right")
-    for name, found in scores["predictors"].items():
-        table.add_row(name, f"{100 * found['accuracy']:.2f} %", f"{100 * found['balanced_accuracy']:.2f} %")
+    if mirrored:
+        table.add_column("mirrored", justify="right")
+        table.add_column("mirrored, balanced", justify="right")
+    for name in scores["predictors"]:
+        found = [kind["predictors"][name] for kind in (scores, mirrored) if kind]
+        table.add_row(name, *(f"{100 * one[key]:.2f} %" for one in found for key in ("accuracy", "balanced_accuracy")))
     console.print(table)
     if len(class_names) <= _MOST_CLASSES:
         decided = Table("true \\ decided", title="confusion matrix", title_justify="left")

@@ -69,7 +69,7 @@ def _read_pickled(path: Path) -> tuple[NDArray[np.uint8], Labels]:
     if (
         images is None
         or not isinstance(labels, list)
-        or not all(isinstance(label, int) for label in labels)
+        or not all(isinstance(label, int) and abs(label) < 2**31 for label in labels)
         or images.shape != (len(labels), _PIXELS)
         or not labels
     ):

@@ -58,7 +58,7 @@ class ResumingDownloader:
 
     def _receive(self, response: requests.Response, have: int) -> None:
         length = response.headers.get("Content-Length", "")
-        total = have + int(length) if length.isdigit() else None
+        total = have + int(length) if length.isdecimal() else None
         columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
         console = Console(stderr=True)
         with Progress(*columns, TimeRemainingColumn(), console=console, disable=not self._progress) as progress:

@@ -22,6 +22,8 @@ SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp"})
 _FORMATS = ("PNG", "JPEG", "BMP", "WEBP")
 _GREY_MODES = frozenset({"1", "L", "LA", "La", "I"})
 _EXIF_ORIENTATION = 0x0112
+# By a table, as arithmetic on a large image would need several times its memory.
+_EIGHT_OF_SIXTEEN = ((np.arange(65536) + 128) // 257).astype(np.uint8)
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -124,7 +126,12 @@ def in_threads(function: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
 @contextmanager
 def _opened(path: Path) -> Iterator[Image.Image]:
     try:
+        # A pipe would have us wait for ever.
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise OSError("not a regular file")
         with Image.open(path, formats=_FORMATS) as image:
+            if 0 in image.size:
+                raise OSError("it has no pixels")
             yield image
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise InputError(
@@ -137,7 +144,9 @@ def _opened(path: Path) -> Iterator[Image.Image]:
     except FileNotFoundError:
         raise InputError(f"{path} does not exist, need an image file: check the path") from None
     except MemoryError:
-        raise
+        raise InputError(
+            got(f"{path} does not fit in memory", need="a smaller image", do="shrink or remove it")
+        ) from None
     except Exception as error:  # a broken file can make a decoder raise nearly anything
         reason = "not an image we know" if isinstance(error, UnidentifiedImageError) else str(error)
         raise InputError(
@@ -155,8 +164,7 @@ def _is_grey(image: Image.Image) -> bool:
 
 def _to_8_bit(image: Image.Image, channels: int) -> Image.Image:
     if image.mode == "I" or image.mode.startswith("I;16"):
-        deep = np.clip(np.asarray(image, dtype=np.int64), 0, 65535)
-        image = Image.fromarray(((deep + 128) // 257).astype(np.uint8))
+        image = Image.fromarray(_EIGHT_OF_SIXTEEN[np.clip(np.asarray(image), 0, 65535)])
     elif not _is_grey(image):
         # Straight from a palette or CMYK to grey is not possible everywhere; by way of RGB it is.
         image = image.convert("RGB")

@@ -24,6 +24,7 @@ CLASS_NAMES = {
     ),
 }
 VAL_SHARE = 0.1
+_PIECE = 2**22
 FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 
 
@@ -68,7 +69,7 @@ def read_idx(path: Path, dims: int) -> NDArray[np.uint8]:
             shape = tuple(map(int, header[1:]))
             size = math.prod(shape)
             require_memory(size, str(path))
-            content = file.read(size + 1)
+            content = _read_up_to(file, size + 1)
     except (OSError, EOFError, ValueError, zlib.error) as error:
         if isinstance(error, InputError):
             raise
@@ -76,7 +77,15 @@ def read_idx(path: Path, dims: int) -> NDArray[np.uint8]:
     if len(content) != size or size == 0:
         found = "is empty" if size == 0 else f"has {'more' if len(content) > size else 'less'} than its header says"
         raise InputError(_broken(path, found, f"{' x '.join(map(str, shape))} bytes"))
-    return np.frombuffer(bytearray(content), dtype=np.uint8).reshape(shape)
+    return np.frombuffer(content, dtype=np.uint8).reshape(shape)
+
+
+def _read_up_to(file: IO[bytes], size: int) -> bytearray:
+    """At most so many bytes, in pieces: memory is taken for what is there, not for what a header declares."""
+    content = bytearray()
+    while len(content) < size and (piece := file.read(min(_PIECE, size - len(content)))):
+        content += piece
+    return content
 
 
 def _read_part(images_path: Path, labels_path: Path) -> Part:

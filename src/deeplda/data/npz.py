@@ -57,7 +57,7 @@ def _load(path: Path) -> dict[str, NDArray[Any]]:
     except InputError:
         raise
     except MemoryError:
-        raise
+        raise InputError(_wrong(path, "does not fit in memory", "a smaller file")) from None
     except Exception as error:  # zipfile, zlib and numpy raise many kinds for a broken file
         raise InputError(_wrong(path, f"cannot be read ({error})", "a whole .npz file, as np.savez writes")) from None
 
@@ -72,6 +72,8 @@ def _checked_size(path: Path, archive: zipfile.ZipFile, name: str) -> int:
         start = file.tell()
     if dtype.hasobject:
         raise InputError(_wrong(path, f"{name} holds Python objects", "numbers or text"))
+    if dtype.itemsize == 0:  # of which a header could declare any number
+        raise InputError(_wrong(path, f"{name} holds nothing ({dtype} {shape})", "numbers or text"))
     size = math.prod(shape) * dtype.itemsize
     if start + size != member.file_size:
         raise InputError(

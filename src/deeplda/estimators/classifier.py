@@ -254,7 +254,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     ) -> Self:
         """The classifier that `save` wrote. Where its network is code of your own, pass `network` as for training."""
         folder = Path(path)
-        record = saving.read_record(folder, cls.__name__)
+        record = saving.read_record(folder, cls.__name__, cls._get_param_names())
         parameters: dict[str, Any] = {"network": network, **record.parameters}
         if record.class_weight is not None:
             parameters["class_weight"] = dict(record.class_weight)
@@ -262,8 +262,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         if network is not None and not isinstance(network, str):
             card = read_card(folder / "model.json")
             network = build_own(network, card.sample_shape, card.embedding_dim)
-        classifier.model_, coordinates = saving.read_model(folder, network, device)
-        classifier.xbar_, classifier.scalings_ = coordinates["xbar"], coordinates["scalings"]
+        classifier.model_, classifier.xbar_, classifier.scalings_ = saving.read_model(folder, record, network, device)
         classifier.classes_ = saving.labels_from_json(record.dtype, record.classes)
         classifier.n_features_in_ = record.n_features
         if record.feature_names is not None:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 from torch import nn
 
 from deeplda.errors import InputError, got
 from deeplda.estimators.preparation import plain
+from deeplda.files import read_arrays, read_small
 from deeplda.model import Model, load
 from deeplda.training.atomic import new_folder
 
 _RECORD = "classifier.json"
 _COORDINATES = "coordinates.safetensors"
+# Labels that take more than this are no labels.
+_LARGEST_LABELS = 2**26
 
 Label = bool | int | float | str
 
@@ -59,10 +62,13 @@ def write(folder: Path, record: Record, model: Model, coordinates: dict[str, NDA
         (temporary / _RECORD).write_text(record.model_dump_json(indent=2) + "\n")
 
 
-def read_record(folder: Path, estimator: str) -> Record:
-    """Read classifier.json. Raises InputError where it is missing, not one of ours, or of another estimator."""
+def read_record(folder: Path, estimator: str, parameters: Collection[str]) -> Record:
+    """Read classifier.json of an estimator that has these parameters.
+
+    Raises InputError where it is missing, not one of ours, or of another estimator.
+    """
     try:
-        record = Record.model_validate_json((folder / _RECORD).read_bytes())
+        record = Record.model_validate_json(read_small(folder / _RECORD))
     except (OSError, ValidationError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(
@@ -76,18 +82,36 @@ def read_record(folder: Path, estimator: str) -> Record:
                 do=f"read it by {record.estimator}.load",
             )
         )
+    if unknown := sorted(record.parameters.keys() - set(parameters)):
+        raise InputError(_contradiction(folder, f"a parameter {unknown[0]!r}"))
     return record
 
 
-def read_model(folder: Path, network: nn.Module | str | None, device: str) -> tuple[Model, dict[str, Any]]:
-    """The model and the coordinates. Raises InputError where they are missing, or the network is unknown code."""
-    try:
-        coordinates = load_file(folder / _COORDINATES)
-    except (OSError, SafetensorError) as error:
-        raise InputError(
-            got(f"{folder / _COORDINATES} cannot be read ({error})", need="it as saved", do="save again")
-        ) from None
-    return load(folder, network=network, device=device), coordinates
+def read_model(
+    folder: Path, record: Record, network: nn.Module | str | None, device: str
+) -> tuple[Model, NDArray[np.float64], NDArray[np.float64]]:
+    """The model, and xbar (d,) and scalings (d, m) of the coordinates.
+
+    Raises InputError where they are missing or do not fit the record, or the network is unknown code.
+    """
+    coordinates = read_arrays(folder / _COORDINATES)
+    model = load(folder, network=network, device=device)
+    xbar, scalings = (coordinates.get(name, np.empty(0)) for name in ("xbar", "scalings"))
+    if len(record.classes) != len(model.class_names):
+        raise InputError(_contradiction(folder, f"{len(record.classes)} classes"))
+    if record.n_features != model.card.sample_shape[0]:
+        raise InputError(_contradiction(folder, f"{record.n_features} features"))
+    if record.feature_names is not None and len(record.feature_names) != record.n_features:
+        raise InputError(_contradiction(folder, f"{len(record.feature_names)} names of features"))
+    if xbar.shape != (model.card.embedding_dim,) or scalings.ndim != 2 or len(scalings) != len(xbar):
+        raise InputError(_contradiction(folder, "coordinates of another width"))
+    if xbar.dtype != np.float64 or scalings.dtype != np.float64:
+        raise InputError(_contradiction(folder, "coordinates of another kind"))
+    return model, xbar, scalings
+
+
+def _contradiction(folder: Path, found: str) -> str:
+    return got(f"{folder} says it has {found}", need="what its model has", do="save the classifier again")
 
 
 def labels_as_json(classes: NDArray[Any]) -> tuple[str, list[Label]]:
@@ -102,8 +126,17 @@ def labels_as_json(classes: NDArray[Any]) -> tuple[str, list[Label]]:
 
 
 def labels_from_json(dtype: str, values: list[Label]) -> NDArray[Any]:
-    """The labels that `labels_as_json` was given."""
-    return np.array(values, dtype=np.dtype(dtype))
+    """The labels that `labels_as_json` was given. Raises InputError for what it never writes."""
+    lie = got(f"class labels of type {dtype!r}", need="those of the classifier", do="save the classifier again")
+    if not re.fullmatch(r"[<>=|]?(O|[biufU][0-9]{1,9})", dtype):
+        raise InputError(lie)
+    try:
+        kind = np.dtype(dtype)
+        if kind.itemsize * len(values) > _LARGEST_LABELS:
+            raise InputError(lie)
+        return np.array(values, dtype=kind)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(lie) from None
 
 
 def weights_as_json(weights: Mapping[Any, float]) -> list[tuple[Label, float]]:

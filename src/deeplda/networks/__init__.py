@@ -9,11 +9,11 @@ from deeplda.networks.autoencoder import (
     reconstruction_error,
 )
 from deeplda.networks.convnet_small import ConvNetSmall
-from deeplda.networks.describe import LayerRow, describe, forward_flops
+from deeplda.networks.describe import LayerRow, describe, forward_flops, training_flops
 from deeplda.networks.dorfernet import DorferNet
 from deeplda.networks.fastnet import FastNet
 from deeplda.networks.mlp import MLP
-from deeplda.networks.registry import NETWORKS, NetworkBuilder, build_network, default_network
+from deeplda.networks.registry import NETWORKS, NetworkBuilder, StartsFromData, build_network, default_network
 
 __all__ = [
     "MLP",
@@ -27,10 +27,12 @@ __all__ = [
     "NetworkBuilder",
     "RowAutoencoder",
     "SmallAutoencoder",
+    "StartsFromData",
     "build_autoencoder",
     "build_network",
     "default_network",
     "describe",
     "forward_flops",
     "reconstruction_error",
+    "training_flops",
 ]

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-from torch import nn
+from torch import Tensor, nn
 
 from deeplda.errors import InputError, got
 from deeplda.networks.checks import check_embedding_dim
@@ -19,6 +19,14 @@ class NetworkBuilder(Protocol):
     """What makes a network for samples of `sample_shape`, with output (n, embedding_dim)."""
 
     def __call__(self, sample_shape: Sequence[int], embedding_dim: int, *, width: float = ...) -> nn.Module: ...
+
+
+@runtime_checkable
+class StartsFromData(Protocol):
+    """A network that takes something from the training part before it is trained, whoever wrote it."""
+
+    def start_from(self, inputs: Tensor) -> None:
+        """`inputs` are some samples of the training part, (n, *sample_shape), prepared as `forward` gets them."""
 
 
 NETWORKS: dict[str, NetworkBuilder] = {

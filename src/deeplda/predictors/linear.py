@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import torch
 from torch import Tensor, nn
@@ -68,7 +68,8 @@ class LinearPredictor(nn.Module):
         raise NotImplementedError
 
     def decision_function(self, features: Tensor) -> Tensor:
-        """The scores, (n, C) float64."""
+        """The scores, (n, C) float64. Raises ValueError before a fit, and for features of another width."""
+        self._check(features)
         return features.double() @ self.weight.T + self.bias
 
     def predict(self, features: Tensor) -> Tensor:
@@ -123,6 +124,27 @@ class LinearPredictor(nn.Module):
                 )
             )
         return (priors / priors.sum()).log()
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *others: Any) -> None:
+        """As torch does, after making room: a fitted state goes into a predictor that is not fitted yet."""
+        weight = state_dict.get(f"{prefix}weight")
+        if len(self.classes) == 0 and weight is not None and weight.ndim == 2:
+            device = self.weight.device
+            self.reserve(*weight.shape).to(device)
+        super()._load_from_state_dict(state_dict, prefix, *others)  # type: ignore[no-untyped-call]  # not typed in torch
+
+    def _check(self, features: Tensor) -> None:
+        if len(self.classes) == 0:
+            raise ValueError(got("a predictor that is not fitted", need="a fitted one", do="call fit first"))
+        width = self.weight.shape[1]
+        if features.ndim != 2 or features.shape[1] != width:
+            raise ValueError(
+                got(
+                    f"features of shape {tuple(features.shape)}",
+                    need=f"(n, {width})",
+                    do="pass embeddings like those it was fitted on",
+                )
+            )
 
     def _fitted_statistics(self) -> FeatureStatistics:
         if self._statistics is None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from deeplda.data import Data, Part
 from deeplda.errors import InputError, got
+from deeplda.files import read_small
 from deeplda.model import Model, ModelCard, load
 from deeplda.predictors import FeatureStatistics, discriminant_directions
 from deeplda.report.analysis import fisher_ratios, single_dimension_accuracy
@@ -167,8 +168,8 @@ def _validation_accuracy(record: RunRecord) -> float:
 
 def _read_environment(folder: Path) -> dict[str, Any]:
     try:
-        found = json.loads((folder / "environment.json").read_text())
-    except (OSError, ValueError):
+        found = json.loads(read_small(folder / "environment.json"))
+    except (OSError, ValueError, RecursionError):
         found = None
     return found if isinstance(found, dict) else {}
 

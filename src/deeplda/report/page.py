@@ -56,7 +56,7 @@ def _header(contents: RunContents, name: str, how: str) -> Html:
         key_figure("test accuracy", words.percent(scores["accuracy"]), interval),
         key_figure("balanced accuracy", words.percent(balanced), "mean recall of the classes"),
         key_figure("epoch kept", f"{summary['best_epoch']}", f"of {summary['epochs']}, the best by validation"),
-        key_figure("time", words.duration(summary["seconds"]), words.machine(contents.environment)),
+        key_figure("time", words.duration(summary["seconds"]), words.effort(summary, contents.environment)),
     ]
     shape = " x ".join(map(str, card.sample_shape))
     sizes = ", ".join(f"{n:,} for {part}" for part, n in contents.sizes.items())
@@ -71,22 +71,30 @@ def _header(contents: RunContents, name: str, how: str) -> Html:
         element("p", how[0].upper() + how[1:], class_="subtitle"),
         element("dl", figures, class_="figures"),
         element("p", what, class_="lead"),
-        _predictors(scores["predictors"]) if len(scores["predictors"]) > 1 else (),
+        _predictors(scores["predictors"], summary.get("mirrored", {}).get("test")),
     )
 
 
-def _predictors(scores: dict[str, Any]) -> Html:
-    """How each predictor does; the first decides."""
-    head = [element("th", text, scope="col") for text in ("predictor", "accuracy", "balanced")]
+def _predictors(plain: dict[str, Any], mirrored: dict[str, Any] | None) -> Html | tuple[()]:
+    """How each predictor does, with mirror images too where they were asked for; the first decides."""
+    kinds = [plain, mirrored["predictors"]] if mirrored else [plain]
+    if len(plain) == len(kinds) == 1:
+        return ()
+    columns = ["predictor", "accuracy", "balanced", *(["mirrored", "balanced"] if mirrored else [])]
+    head = [element("th", text, scope="col") for text in columns]
     rows = [
         element(
             "tr",
             element(
                 "th", words.PREDICTORS[name], element("span", " decides", class_="hint") if not i else (), scope="row"
             ),
-            [element("td", words.percent(found[key])) for key in ("accuracy", "balanced_accuracy")],
+            [
+                element("td", words.percent(kind[name][key]))
+                for kind in kinds
+                for key in ("accuracy", "balanced_accuracy")
+            ],
         )
-        for i, (name, found) in enumerate(scores.items())
+        for i, name in enumerate(plain)
     ]
     return element("table", element("thead", element("tr", head)), element("tbody", rows), class_="predictors")
 

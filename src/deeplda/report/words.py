@@ -21,6 +21,7 @@ PREDICTORS = {
 }
 # Where a run was computed, and how often it was saved, says nothing about what it is.
 _CIRCUMSTANCES = frozenset({"data", "data_dir", "device", "checkpoint_seconds"})
+_UNITS = (("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9))
 
 
 def data_name(config: RunConfig) -> str:
@@ -83,6 +84,18 @@ def machine(environment: dict[str, Any]) -> str:
         return f"on {environment['cuda']}"
     threads = environment.get("threads")
     return "" if threads is None else f"on {threads} CPU thread{'s' * (threads != 1)}"
+
+
+def effort(summary: dict[str, Any], environment: dict[str, Any]) -> str:
+    """What the time of a run went into: "0.283 PFLOP on 2 CPU threads", as far as that is known."""
+    counted = [compute(summary["flops"])] if "flops" in summary else []
+    return " ".join([*counted, machine(environment)]).strip()
+
+
+def compute(flops: int) -> str:
+    """Floating-point operations in their largest unit: "0.283 PFLOP" from a tenth of one on, else TFLOP or GFLOP."""
+    unit, size = next(((unit, size) for unit, size in _UNITS if flops >= size / 10), _UNITS[-1])
+    return f"{flops / size:.3g} {unit}"
 
 
 def surroundings(environment: dict[str, Any]) -> dict[str, str]:

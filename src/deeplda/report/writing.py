@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.text import Text
+
 from deeplda.report.comparison import MOST_DRAWN, check_comparable, comparison_page
 from deeplda.report.contents import RunRecord, read_contents, read_many
 from deeplda.report.page import run_page
@@ -34,7 +36,7 @@ def write_report(
     """
     progress = progress or Progress()
     file = output or folder / "report.html"
-    with progress.console.status(f"writing the report of {folder}"):
+    with progress.console.status(Text(f"writing the report of {folder}")):
         contents = read_contents(folder, data_dir=data_dir, network=network)
         write_text(file, run_page(contents))
     return file

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -58,7 +59,8 @@ class SubclassMap:
     @property
     def sizes(self) -> list[int]:
         """The number of subclasses of each class."""
-        return [self.parents.count(parent) for parent in range(self.classes)]
+        counts = Counter(self.parents)
+        return [counts[parent] for parent in range(self.classes)]
 
     def names(self, class_names: Sequence[str]) -> tuple[str, ...]:
         """A name for each subclass: "cat/0", "cat/1", and plain "cat" where it is the only one of its class."""

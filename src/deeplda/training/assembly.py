@@ -11,15 +11,20 @@ from torch.nn.parallel import DistributedDataParallel
 
 from deeplda.data import Data, Part, load_data
 from deeplda.errors import InputError, TrainingError, got
-from deeplda.model import Model, ModelCard
-from deeplda.networks import build_network, default_network
+from deeplda.model import Model, ModelCard, no_mirror_image
+from deeplda.networks import StartsFromData, build_network, default_network, training_flops
 from deeplda.objective import RDLDALoss, large_batch_backward
 from deeplda.predictors import Softmax
 from deeplda.subclasses import SubclassMap
 from deeplda.training.config import RunConfig
 from deeplda.training.cross_entropy import SharedCrossEntropy
 from deeplda.training.evaluation import Watch, evaluate, gather_statistics, unwatched
+from deeplda.training.muon import Muon
+from deeplda.training.sampler import stratified_sample
 from deeplda.training.world import ALONE, World
+
+# As many suffice for what a network takes from the data before it is trained, such as the whitening of patches.
+_STARTING_SAMPLES = 2_000
 
 
 @dataclass
@@ -47,7 +52,7 @@ class Classifier:
     def step(self, inputs: Tensor, labels: Tensor, learning_rate: float) -> float:
         """One step of the optimiser; the loss before it."""
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate
+            group["lr"] = group["initial_lr"] * (learning_rate / self.config.learning_rate)
         self.optimizer.zero_grad()
         half = inputs.is_cuda and torch.cuda.is_bf16_supported()
         with torch.autocast("cuda", dtype=torch.bfloat16, enabled=half):
@@ -85,12 +90,22 @@ class Classifier:
         return self.model
 
     def score(self, data: Data, watch: Watch) -> dict[str, Any]:
-        """How the finished model does on validation and test part."""
-        return {
+        """How the finished model does on validation and test part; "mirrored" with both views of each image."""
+        found: dict[str, Any] = {
             "validation": evaluate(self.model, data.val, world=self.world),
             "test": evaluate(self.model, data.test, watch, self.world),
             "class_names": list(data.class_names),
         }
+        if self.config.tta == "mirror":
+            found["mirrored"] = {
+                "validation": evaluate(self.model, data.val, world=self.world, mirror=True),
+                "test": evaluate(self.model, data.test, watch, self.world, mirror=True),
+            }
+        return found
+
+    def flops(self, sample_shape: tuple[int, ...]) -> int:
+        """Of forward and backward pass of one sample."""
+        return training_flops(self.trained, sample_shape)
 
     def close(self) -> None:
         """Let go of the other processes: a `DistributedDataParallel` that outlives its group can hang at the end."""
@@ -183,24 +198,36 @@ def assemble(
     model = Model(card, network)
     model.normalisation.fit(data.train.inputs)
     model.place(device)
+    if isinstance(network, StartsFromData):
+        some = data.train.inputs[stratified_sample(data.train.labels, _STARTING_SAMPLES, seed=0)]
+        network.start_from(model.normalised(torch.from_numpy(some).to(device)))
     trained = _Trained(model.network, head).to(device)
     parallel = trained if world.size == 1 else DistributedDataParallel(trained, broadcast_buffers=False)
-    optimizer = torch.optim.SGD(
-        trained.parameters(),
-        lr=config.learning_rate,
-        momentum=config.momentum,
-        weight_decay=config.weight_decay,
-        nesterov=True,
-    )
+    optimizer = _optimizer(config, trained)
     # Alone also where the caller's own program has a process group: in eval mode the loss asks nobody else.
     criterion = _criterion(config, data.train, len(groups), world).to(device).train(world.size > 1)
     return Classifier(config, world, model, head, trained, parallel, criterion, optimizer, device)
+
+
+def _optimizer(config: RunConfig, trained: nn.Module) -> torch.optim.Optimizer:
+    """With the highest learning rate of each of its groups as "initial_lr"."""
+    rate, momentum, decay = config.learning_rate, config.momentum, config.weight_decay
+    optimizer = (
+        Muon(trained.parameters(), rate, config.filter_learning_rate, momentum, decay)
+        if config.optimizer == "muon"
+        else torch.optim.SGD(trained.parameters(), rate, momentum, weight_decay=decay, nesterov=True)
+    )
+    for group in optimizer.param_groups:
+        group["initial_lr"] = group["lr"]
+    return optimizer
 
 
 def check_settings(config: RunConfig, data: Data, world: World = ALONE) -> None:
     """Raise InputError for a device or a network that cannot be had, before anything is written."""
     pick_device(config.device)
     _build_network(config, data, SubclassMap(tuple(range(len(data.class_names)))))
+    if config.tta == "mirror" and len(data.sample_shape) != 3:
+        raise InputError(no_mirror_image(data.sample_shape))
     if config.batch_size < 2 * world.size:
         raise InputError(
             got(
@@ -250,4 +277,6 @@ def _criterion(config: RunConfig, train: Part, groups: int, world: World) -> nn.
     if config.class_weight is not None:
         counts = torch.bincount(torch.from_numpy(train.labels), minlength=groups).float()
         weights = counts.sum() / (len(counts) * counts.clamp(min=1))
-    return nn.CrossEntropyLoss(weights) if world.size == 1 else SharedCrossEntropy(weights, world)
+    if world.size == 1:
+        return nn.CrossEntropyLoss(weights, label_smoothing=config.label_smoothing)
+    return SharedCrossEntropy(weights, config.label_smoothing, world)

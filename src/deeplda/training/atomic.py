@@ -8,6 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from safetensors import SafetensorError
+
+from deeplda.files import as_os_error
+
 
 def write_text(file: Path, text: str) -> None:
     """Write a file whole or not at all."""
@@ -17,11 +21,15 @@ def write_text(file: Path, text: str) -> None:
 def write_bytes(file: Path, content: bytes) -> None:
     """Write a file whole or not at all: to a temporary name, synced, then renamed."""
     temporary = file.with_name(f".{file.name}.tmp")
-    with temporary.open("wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-    temporary.replace(file)
+    try:
+        with temporary.open("wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(file)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
     sync(file.parent)
 
 
@@ -30,6 +38,7 @@ def new_folder(folder: Path, keep: Path | None = None) -> Iterator[Path]:
     """An empty folder to fill, which takes the place of `folder` when the block ends well and vanishes when not.
 
     With `keep`, what stood at `folder` moves there. At every moment a whole folder stands at `folder` or at `keep`.
+    Raises OSError where the disk cannot take it, safetensors' own words for that included.
     """
     temporary, old = (folder.with_name(f".{folder.name}.{state}") for state in ("tmp", "old"))
     shutil.rmtree(temporary, ignore_errors=True)
@@ -39,8 +48,10 @@ def new_folder(folder: Path, keep: Path | None = None) -> Iterator[Path]:
         for file in temporary.iterdir():
             sync(file)
         sync(temporary)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
+        if isinstance(error, SafetensorError) and (known := as_os_error(error)):
+            raise known from None
         raise
     shutil.rmtree(old, ignore_errors=True)
     if keep is not None and folder.exists():

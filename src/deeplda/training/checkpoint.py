@@ -8,12 +8,15 @@ from pathlib import Path
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from deeplda.errors import InputError
+from deeplda.errors import InputError, got
+from deeplda.files import read_small, read_tensors
 from deeplda.training.atomic import new_folder
+
+_MOMENTUM = {"momentum_buffer"}
+_ADAM = {"step", "exp_avg", "exp_avg_sq"}
 
 
 class Counters(BaseModel):
@@ -59,18 +62,41 @@ class Snapshot:
         return cls(copies, counters.model_copy())
 
     def restore(self, network: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
-        """Put the state back."""
-        network.load_state_dict(self._under("network."))
+        """Put the state back. Raises InputError where it is that of another network or optimiser."""
+        weights, expected = self._under("network."), network.state_dict()
+        for name in sorted(expected.keys() | weights.keys()):
+            if name not in expected or name not in weights or not _alike(expected[name], weights[name]):
+                raise InputError(_foreign(f"network.{name}"))
+        network.load_state_dict(weights)
         if optimizer is not None:
-            state: dict[int, dict[str, Tensor]] = {}
-            for name, value in self._under("optimizer.").items():
-                place, _, key = name.partition(".")
-                state.setdefault(int(place), {})[key] = value
             groups = optimizer.state_dict()["param_groups"]
-            optimizer.load_state_dict({"state": state, "param_groups": groups})
+            optimizer.load_state_dict({"state": self._optimizer_state(optimizer), "param_groups": groups})
+
+    def _optimizer_state(self, optimizer: torch.optim.Optimizer) -> dict[int, dict[str, Tensor]]:
+        """The state of each parameter that has one, by its place."""
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        wanted = _ADAM if isinstance(optimizer, torch.optim.Adam) else _MOMENTUM
+        found, state = self._under("optimizer."), dict[int, dict[str, Tensor]]()
+        for place, parameter in enumerate(parameters):
+            own = {key: found.pop(f"{place}.{key}") for key in wanted if f"{place}.{key}" in found}
+            like = {key: torch.zeros(()) if key == "step" else parameter for key in own}
+            if own and (own.keys() != wanted or not all(_alike(like[key], own[key]) for key in own)):
+                raise InputError(_foreign(f"optimizer.{place}"))
+            state |= {place: own} if own else {}
+        if found:
+            raise InputError(_foreign(f"optimizer.{min(found)}"))
+        return state
 
     def _under(self, prefix: str) -> dict[str, Tensor]:
         return {name.removeprefix(prefix): value for name, value in self.tensors.items() if name.startswith(prefix)}
+
+
+def _alike(expected: Tensor, found: Tensor) -> bool:
+    return expected.shape == found.shape and expected.dtype == found.dtype
+
+
+def _foreign(name: str) -> str:
+    return got(f"the checkpoint does not fit this run in {name}", need="its own", do="choose another --run")
 
 
 def write_checkpoint(snapshot: Snapshot, folder: Path, run: str, *, keep: Path | None = None) -> None:
@@ -85,17 +111,19 @@ def write_checkpoint(snapshot: Snapshot, folder: Path, run: str, *, keep: Path |
 def read_checkpoint(folder: Path, run: str) -> Snapshot:
     """Read a checkpoint of the run `run`. Raises InputError for one that is broken or another run's."""
     try:
-        manifest = _Manifest.model_validate_json((folder / "checkpoint.json").read_bytes())
+        manifest = _Manifest.model_validate_json(read_small(folder / "checkpoint.json"))
         if manifest.run != run:
             raise InputError(f"{folder} is a checkpoint of another run or of other data")
         if _digest(folder / "state.safetensors") != manifest.digest:
             raise InputError(f"{folder} is damaged: its tensors are not those that were written")
-        return Snapshot(load_file(folder / "state.safetensors"), manifest.counters)
-    except (OSError, ValidationError, SafetensorError) as error:
+        return Snapshot(read_tensors(folder / "state.safetensors"), manifest.counters)
+    except (OSError, ValidationError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"{folder} is not a whole checkpoint ({reason})") from None
 
 
 def _digest(file: Path) -> str:
+    if not file.is_file():
+        raise FileNotFoundError(f"no file {file.name}")
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()

@@ -28,6 +28,7 @@ class ObjectiveConfig(BaseModel):
     )
     scatter: Literal["pooled", "sum", "dorfer"] = Field("pooled", description="Reading of the scatter matrices.")
     class_weight: Literal["balanced"] | None = Field(None, description="balanced: rare classes count as much.")
+    label_smoothing: float = Field(0.0, ge=0, lt=1, description="Of cross-entropy: share given to all classes alike.")
 
     network: str | None = Field(
         None, description="dorfernet, fastnet, convnet-small, mlp, or module.path:callable. [default: by the data]"
@@ -37,6 +38,12 @@ class ObjectiveConfig(BaseModel):
         None, description="Width of the output: a number, or subclasses. [default: number of classes]"
     )
 
+    optimizer: Literal["sgd", "muon"] = Field(
+        "sgd", description="sgd; or muon, which orthogonalises the steps of filters: for networks with batch norm."
+    )
+    filter_learning_rate: float = Field(
+        0.24, gt=0, allow_inf_nan=False, description="Highest learning rate of filters under muon."
+    )
     chunk_size: int | None = Field(
         None, ge=2, description="Run so many samples of a batch at a time: the same gradient in less memory."
     )
@@ -69,15 +76,21 @@ class LoopConfig(BaseModel):
     learning_rate: float = Field(0.03, gt=0, allow_inf_nan=False, description="Highest learning rate.")
     momentum: float = Field(0.9, gt=0, lt=1, description="Nesterov momentum of SGD.")
     weight_decay: float = Field(1e-4, ge=0, allow_inf_nan=False, description="On all parameters.")
-    schedule: Literal["halving", "one-cycle"] = Field(
-        "one-cycle", description="Learning rate: halved every so many epochs, or up and down once."
+    schedule: Literal["halving", "one-cycle", "linear"] = Field(
+        "one-cycle", description="Learning rate: halved every so many epochs, up and down once, or down to 0."
     )
     halve_every: int = Field(25, ge=1, description="Epochs between halvings.")
     sampler: Literal["shuffle", "stratified"] = Field(
         "stratified", description="stratified: every class in every batch where it can be."
     )
-    flip: bool = Field(False, description="Mirror images at random.")
+    flip: bool = Field(False, description="Mirror images.")
+    flip_order: Literal["random", "alternating"] = Field(
+        "random", description="Mirror at random, or each image in every second epoch."
+    )
     translate: int = Field(0, ge=0, description="Move images by up to so many pixels.")
+    tta: Literal["mirror"] | None = Field(
+        None, description="Score at the end also with embeddings of images and their mirror images averaged."
+    )
     patience: int | None = Field(None, ge=1, description="Stop after so many epochs without a better validation.")
     seed: int = Field(0, ge=0, lt=2**31, description="Of the training: weights, order, augmentation, dropout.")
 

@@ -17,13 +17,15 @@ class SharedCrossEntropy(nn.Module):
 
     weights: Tensor
 
-    def __init__(self, weights: Tensor, world: World) -> None:
+    def __init__(self, weights: Tensor, label_smoothing: float, world: World) -> None:
         super().__init__()
         self.register_buffer("weights", weights)
-        self.world = world
+        self.label_smoothing, self.world = label_smoothing, world
 
     def forward(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        own = nn.functional.cross_entropy(outputs, labels, self.weights, reduction="sum")
+        own = nn.functional.cross_entropy(
+            outputs, labels, self.weights, reduction="sum", label_smoothing=self.label_smoothing
+        )
         figures = torch.stack([own.detach(), self.weights[labels].sum()]).double().cpu().numpy()
         total, weight = self.world.total(figures)
         scaled: Tensor = own * (self.world.size / float(weight))

@@ -41,18 +41,21 @@ def gather_statistics(model: Model, part: Part, watch: Watch = unwatched, world:
     return first
 
 
-def evaluate(model: Model, part: Part, watch: Watch = unwatched, world: World = ALONE) -> dict[str, Any] | None:
+def evaluate(
+    model: Model, part: Part, watch: Watch = unwatched, world: World = ALONE, *, mirror: bool = False
+) -> dict[str, Any] | None:
     """Accuracy and balanced accuracy by every predictor, and the confusion matrix of the deciding one.
 
     None for a part without samples, else
     {"n", "accuracy", "predictors": {name: {"accuracy", "balanced_accuracy"}}, "confusion"}; confusion[i][j] counts
-    samples of class i that were taken for class j. The processes of a `world` take a share of the samples each.
+    samples of class i that were taken for class j. The processes of a `world` take a share of the samples each. With
+    `mirror` the embedding is the mean of those of an image and of its mirror image.
     """
     if len(part) == 0:
         return None
     decisions: dict[str, list[NDArray[np.int64]]] = {name: [] for name in model.card.predictors}
     inputs, labels = world.share(part.inputs), world.share(part.labels)
-    for embedding in watch(model.embeddings(inputs), len(inputs), "scoring"):
+    for embedding in watch(model.embeddings(inputs, mirror=mirror), len(inputs), "scoring"):
         for name, found in decisions.items():
             found.append(model.class_scores(embedding, name).argmax(1).cpu().numpy())
     classes = len(model.class_names)

@@ -53,6 +53,9 @@ class Trainee(Protocol):
     def score(self, data: Data, watch: Watch) -> dict[str, Any]:
         """What to log of the finished model."""
 
+    def flops(self, sample_shape: tuple[int, ...]) -> int:
+        """Floating-point operations of training on one sample once."""
+
     def words(self) -> str:
         """A few figures of the last step, for the progress bar."""
 
@@ -89,7 +92,14 @@ def train(
     """
     with torch.random.fork_rng():
         counters = _take_up(run, trainee, world)
-        source = BatchSource(data.train, trainee.device, flip=config.flip, translate=config.translate)
+        source = BatchSource(
+            data.train,
+            trainee.device,
+            flip=config.flip,
+            flip_order=config.flip_order,
+            translate=config.translate,
+            seed=config.seed,
+        )
         fit_part = data.train.take(stratified_sample(data.train.labels, _FIT_SAMPLES, config.seed))
         clock = _Clock(counters.seconds)
         progress.start(config, data, counters, run.notes)
@@ -103,7 +113,7 @@ def train(
                 step = counters.epoch * len(batches) + counters.step
                 torch.manual_seed(config.seed * _SEED_STRIDE + step + world.rank * _RANK_STRIDE)
                 rate = learning_rate(config, step, len(batches))
-                loss = trainee.step(*source.batch(world.share(places)), rate)
+                loss = trainee.step(*source.batch(world.share(places), counters.epoch), rate)
                 counters.step += 1
                 counters.loss_sum += loss
                 progress.step(counters, len(batches), len(places), loss, trainee.words)
@@ -173,6 +183,7 @@ def _finish(data: Data, run: Run, trainee: Trainee, counters: Counters, progress
         "epochs": counters.epoch,
         "best_epoch": counters.best_epoch,
         "seconds": round(counters.seconds, 3),
+        "flops": counters.epoch * len(data.train) * trainee.flops(data.sample_shape),
         **trainee.score(data, progress.watch),
     }
     run.log(summary)

@@ -7,8 +7,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from rich.text import Text
+
 from deeplda.training.assembly import assemble, check_settings, read_data
 from deeplda.training.config import RunConfig
+from deeplda.training.kept_memory import keep_freed_memory
 from deeplda.training.loop import train
 from deeplda.training.memory_run import FollowerRun
 from deeplda.training.progress import Progress
@@ -36,7 +39,8 @@ def run_to_end(
     summary = world.from_first(summary_row(folder) if world.first else None)
     if summary is not None:
         return summary
-    with progress.console.status(f"reading {config.data}"):
+    keep_freed_memory()
+    with progress.console.status(Text(f"reading {config.data}")):
         data = world.together(lambda: read_data(config))
     world.together(lambda: check_settings(config, data, world))
     with ExitStack() as stack:

@@ -21,7 +21,8 @@ class Progress:
     """Reports to stderr. `style` is "auto" (a bar on a terminal, else lines) or "quiet"."""
 
     def __init__(self, style: Literal["auto", "quiet"] = "auto") -> None:
-        self.console = Console(file=sys.stderr, highlight=False, soft_wrap=True, quiet=style == "quiet")
+        # Names are the data's own: brackets in them are no markup.
+        self.console = Console(file=sys.stderr, highlight=False, markup=False, soft_wrap=True, quiet=style == "quiet")
         self._bar: Bar | None = None
         self._samples = 0
         self._since = time.monotonic()

@@ -11,14 +11,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from deeplda.data import Data, Part
 from deeplda.errors import InputError, TrainingError, got
+from deeplda.files import read_small, read_tensors
 from deeplda.model import Normalisation
-from deeplda.networks import EncoderDecoder, build_autoencoder, reconstruction_error
+from deeplda.networks import EncoderDecoder, build_autoencoder, reconstruction_error, training_flops
+from deeplda.networks.allocation import AllocationLimit
 from deeplda.training.assembly import pick_device
 from deeplda.training.config import AutoencoderConfig
 from deeplda.training.evaluation import Watch, unwatched
@@ -79,10 +80,13 @@ class SampleAutoencoder(nn.Module):
     def load(cls, folder: Path) -> SampleAutoencoder:
         """What `save` wrote. Raises InputError where it is not whole."""
         try:
-            card = _Card.model_validate_json((folder / "model.json").read_bytes())
-            model = cls(card.sample_shape, card.width)
-            model.load_state_dict(load_file(folder / "weights.safetensors"))
-        except (OSError, ValidationError, SafetensorError, RuntimeError) as error:
+            card = _Card.model_validate_json(read_small(folder / "model.json"))
+            state = read_tensors(folder / "weights.safetensors")
+            # What the card declares must not take more memory than the weights do.
+            with AllocationLimit(4 * sum(tensor.nbytes for tensor in state.values()) + 2**20, "it declares too much"):
+                model = cls(card.sample_shape, card.width)
+            model.load_state_dict(state)
+        except (OSError, ValidationError, InputError, RuntimeError) as error:
             reason = str(error).splitlines()[0]
             raise InputError(
                 got(f"{folder} holds no whole autoencoder ({reason})", need="it as saved", do="train again")
@@ -163,6 +167,10 @@ class Reconstruction:
             "validation": self.examine(data.train, data.val)[0]["validation"],
             "test": self.examine(data.train, data.test)[0]["validation"],
         }
+
+    def flops(self, sample_shape: tuple[int, ...]) -> int:
+        """Of forward and backward pass of one sample."""
+        return training_flops(self.trained.autoencoder, sample_shape)
 
     def words(self) -> str:
         return ""

@@ -18,10 +18,14 @@ from typing import Any, Literal, Protocol
 import torch
 
 from deeplda.errors import InputError
+from deeplda.files import read_small
 from deeplda.training.atomic import new_folder, write_text
 from deeplda.training.checkpoint import Snapshot, read_checkpoint, write_checkpoint
 from deeplda.training.config import AutoencoderConfig, RunConfig
+from deeplda.training.metric_rows import whole_rows
 
+# A row has a number for each pair of classes, and there may be thousands of epochs.
+_MOST_METRICS = 2**30
 _LIBRARIES = ("deeplda", "torch", "numpy", "scikit-learn", "safetensors")
 
 
@@ -97,7 +101,8 @@ def open_run(
 ) -> Iterator[RunFolder]:
     """The run folder, created where it is not there, locked while the block runs.
 
-    Raises InputError where it cannot be written, or another process has it; with `wait` it waits for that one.
+    Raises InputError where it cannot be written, was begun on other data, or another process has it; with `wait` it
+    waits for that one.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -112,30 +117,39 @@ def open_run(
         if not (path / "run.toml").exists():
             write_text(path / "environment.json", json.dumps(_environment(data_fingerprint), indent=2) + "\n")
             write_text(path / "run.toml", config.to_toml())
+        elif _begun_on(path) not in (None, data_fingerprint):
+            raise InputError(
+                f"the data of {path} has changed since it was begun: bring it back, or choose another --run"
+            )
         yield RunFolder(path, config, data_fingerprint)
     finally:
         os.close(lock)
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The rows of a run's metrics.jsonl that are whole."""
-    file = path / "metrics.jsonl"
-    rows = []
-    for line in file.read_text().splitlines() if file.exists() else ():
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError:
-            break
-        if not isinstance(row, dict) or "kind" not in row:
-            break
-        rows.append(row)
-    return rows
+    """The rows of a run's metrics.jsonl that are whole. Raises InputError where it may not be read."""
+    try:
+        return whole_rows(read_small(path / "metrics.jsonl", _MOST_METRICS))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise InputError(f"{path / 'metrics.jsonl'} cannot be read ({error.strerror})") from None
 
 
 def summary_row(path: Path) -> dict[str, Any] | None:
     """The last row of a finished run, or None where it is not finished."""
     rows = read_metrics(path)
     return rows[-1] if rows and rows[-1]["kind"] == "summary" and (path / "model" / "model.json").exists() else None
+
+
+def _begun_on(path: Path) -> str | None:
+    """The fingerprint of the data that a run was begun on; None where that is not known."""
+    try:
+        found = json.loads(read_small(path / "environment.json"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    begun = found.get("data_fingerprint") if isinstance(found, dict) else None
+    return begun if isinstance(begun, str) else None
 
 
 def _environment(data_fingerprint: str) -> dict[str, Any]:

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from pydantic import BaseModel, ConfigDict
+from safetensors.numpy import save_file
 
 from deeplda.data import Data, Part
+from deeplda.files import read_arrays, read_small
 from deeplda.subclasses import Clusters, SubclassMap, split_classes
 from deeplda.training.atomic import new_folder
 from deeplda.training.config import AutoencoderConfig, RunConfig
@@ -98,17 +98,23 @@ def subclass_notes(clusters: Clusters, batch_size: int) -> list[str]:
 def read_clusters(place: Path, identity: str | None, data: Data) -> Clusters | None:
     """The subclasses kept at `place`, or None where there are none, or those of other settings, or broken ones."""
     try:
-        manifest = _Manifest.model_validate_json((place / "subclasses.json").read_bytes())
-        arrays = load_file(place / "subclasses.safetensors")
+        manifest = _Manifest.model_validate_json(read_small(place / "subclasses.json"))
+        arrays = read_arrays(place / "subclasses.safetensors")
         subclasses = SubclassMap(manifest.parents)
-        labels: NDArray[np.int64] = arrays["labels"]
-        if identity not in (None, manifest.identity) or labels.shape != data.train.labels.shape:
-            return None
-        if not np.array_equal(subclasses.to_classes(labels), data.train.labels):
-            return None
-        return Clusters(labels, subclasses, arrays["centres"], manifest.notes)
-    except (OSError, ValidationError, SafetensorError, ValueError, KeyError):
+        labels, centres = arrays["labels"], arrays["centres"]
+    except (OSError, ValueError, KeyError):
         return None
+    if identity not in (None, manifest.identity) or subclasses.classes != len(data.class_names):
+        return None
+    if labels.shape != data.train.labels.shape or labels.dtype != np.int64:
+        return None
+    if centres.ndim != 2 or len(centres) != len(subclasses) or centres.dtype.kind != "f":
+        return None
+    if labels.min() < 0 or labels.max() >= len(subclasses):
+        return None
+    if not np.array_equal(subclasses.to_classes(labels), data.train.labels):
+        return None
+    return Clusters(labels, subclasses, centres, manifest.notes)
 
 
 def _write_clusters(place: Path, identity: str, clusters: Clusters) -> None:
@@ -122,6 +128,8 @@ def _write_clusters(place: Path, identity: str, clusters: Clusters) -> None:
         own.rename(place)
     except OSError:
         shutil.rmtree(own)
+        if not place.exists():
+            raise
 
 
 def _identity(config: RunConfig, data: Data) -> str:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from deeplda.errors import InputError, got
-from deeplda.training.config import RunConfig, read_toml
+from deeplda.files import read_toml
+from deeplda.training.config import RunConfig
 
 RECIPES = tuple(sorted(file.stem for file in Path(__file__).parent.glob("*.toml")))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from deeplda.errors import InputError, TrainingError
+from deeplda.errors import InputError, TrainingError, unwritten
 from deeplda.experiments.sweeps.sweep import open_sweep
 from deeplda.experiments.sweeps.worker import work
 from deeplda.training.stopping import asked_to_stop
@@ -66,6 +66,11 @@ def _member(folder: Path, url: str | None, threads: int, parent: int) -> None:
             work(open_sweep(folder, url=url), lambda: told() or os.getppid() != parent)
         except (InputError, TrainingError) as error:
             print(f"deeplda: {error}", file=sys.stderr)
+            sys.exit(1)
+        except OSError as error:
+            if (sentence := unwritten(error)) is None:
+                raise
+            print(f"deeplda: {sentence}", file=sys.stderr)
             sys.exit(1)
         except KeyboardInterrupt:
             sys.exit(130)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -13,9 +15,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from deeplda.errors import InputError
 from deeplda.experiments.recipes import read_recipe
+from deeplda.files import read_toml
 from deeplda.training.atomic import write_text
-from deeplda.training.config import RunConfig, first_mistake, read_toml
+from deeplda.training.config import RunConfig, first_mistake
 
+# More than anyone runs; a few lines of a file can ask for far more than memory holds.
+_MOST_TRIALS = 100_000
+# Of a trial's name; file systems take 255.
+_LONGEST_NAME = 200
 # Axes of a grid that mean nothing to an objective: dlda is alpha 1, and cross-entropy knows neither.
 _MEANINGLESS = {"rdlda": set[str](), "dlda": {"alpha"}, "cce": {"alpha", "subclasses"}}
 
@@ -25,7 +32,7 @@ class SearchPlan(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    trials: int = Field(ge=1)
+    trials: int = Field(ge=1, le=_MOST_TRIALS)
     seed: int = Field(0, ge=0, lt=2**31)
 
 
@@ -56,6 +63,8 @@ class Definition(BaseModel):
         for name, values in (self.grid or {}).items():
             if not values:
                 raise ValueError(f"the grid has no value of {name}")
+        if prod(map(len, (self.grid or {}).values())) > _MOST_TRIALS:
+            raise ValueError(f"the grid has more than {_MOST_TRIALS:,} trials: give fewer values")
         return self
 
     @classmethod
@@ -63,11 +72,14 @@ class Definition(BaseModel):
         """From a TOML file, whose settings may start from a `recipe`. Raises InputError where it is not one of ours."""
         found = read_toml(file)
         recipe = found.pop("recipe", None)
-        if recipe is not None:
-            axes = found.get("grid", {})
-            start = {name: value for name, value in read_recipe(recipe).items() if name not in axes}
-            found["settings"] = start | found.get("settings", {})
-        return cls.parse(found, str(file))
+        if recipe is None:
+            return cls.parse(found, str(file))
+        if not isinstance(recipe, str):
+            raise InputError(f"{file}: recipe is no text: need a recipe's name or a TOML file")
+        # Checked before the recipe's settings join it: what stands in the file may be of any kind.
+        own = cls.parse(found, str(file))
+        start = {name: value for name, value in read_recipe(recipe).items() if name not in (own.grid or {})}
+        return own.model_copy(update={"settings": start | own.settings})
 
     @classmethod
     def parse(cls, found: dict[str, Any], origin: str) -> Self:
@@ -110,7 +122,7 @@ class Definition(BaseModel):
         inner = [name for name in grid if name not in ("objective", "seed")]
         for seed in grid.get("seed", [self.settings.get("seed", 0)]):
             for objective in objectives:
-                axes = [name for name in inner if name not in _MEANINGLESS.get(objective, set())]
+                axes = [name for name in inner if name not in _MEANINGLESS.get(str(objective), set())]
                 for values in product(*(grid[name] for name in axes)):
                     yield {"objective": objective, **dict(zip(axes, values, strict=True)), "seed": seed}
 
@@ -150,7 +162,10 @@ def trial_name(settings: dict[str, Any]) -> str:
     """A trial's folder: `rdlda-alpha0.2-seed0`."""
     parts = [str(settings.get("objective", "rdlda"))]
     parts += [f"{name}{_short(value)}" for name, value in settings.items() if name != "objective"]
-    return re.sub(r"[^A-Za-z0-9._-]", "_", "-".join(parts))
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", "-".join(parts))
+    if len(name) <= _LONGEST_NAME:
+        return name
+    return f"{name[:_LONGEST_NAME]}-{hashlib.blake2b(name.encode(), digest_size=6).hexdigest()}"
 
 
 def _short(value: Any) -> str:

@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from optuna import Study
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from deeplda.errors import InputError
 
@@ -36,6 +37,30 @@ _MOST_DEATHS = 3
 
 class LostError(Exception):
     """The attempt was ended by another worker, which thought this one dead."""
+
+
+class _Result(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    validation: float = Field(ge=0, le=1)
+    seconds: float = Field(ge=0, le=1e9)
+
+
+class _Notes(BaseModel):
+    """What is written down about an attempt. Anyone who can write to the storage can write there."""
+
+    model_config = ConfigDict(strict=True)
+
+    name: str = ""
+    settings: dict[str, Any] = {}
+    # The name of a file.
+    worker: str | None = Field(None, pattern=r"^[^/\x00]+$")
+    machine: str | None = None
+    beat: int = 0
+    result: _Result | None = None
+    error: str | None = None
+    ended: str | None = None
+    accuracy: dict[int, Annotated[float, Field(ge=0, le=1)]] = {}
 
 
 @dataclass(frozen=True)
@@ -71,22 +96,33 @@ class Attempt:
 
     @classmethod
     def of(cls, trial: FrozenTrial) -> Attempt:
-        notes = trial.user_attrs
-        status = _STATUS.get(trial.state) or ("failed" if "error" in notes else "void")
+        """From Optuna's trial. Raises InputError where its notes are not as we write them."""
+        try:
+            notes = _Notes.model_validate(trial.user_attrs | {"accuracy": trial.intermediate_values})
+        except ValidationError as error:
+            raise InputError(f"the storage says of trial {trial.number} what no worker does: {_first(error)}") from None
+        status = _STATUS.get(trial.state) or ("failed" if notes.error is not None else "void")
+        if status == "done" and notes.result is None:
+            raise InputError(f"the storage says of trial {trial.number} that it is done, without a result")
         return cls(
             number=trial.number,
-            name=notes.get("name", ""),
+            name=notes.name,
             status=status,
-            settings=notes.get("settings", {}),
+            settings=notes.settings,
             drawn=trial.params,
-            worker=notes.get("worker"),
-            machine=notes.get("machine"),
-            beat=notes.get("beat", 0),
-            accuracy=trial.intermediate_values,
-            result=notes.get("result"),
-            error=notes.get("error"),
-            ended=notes.get("ended"),
+            worker=notes.worker,
+            machine=notes.machine,
+            beat=notes.beat,
+            accuracy=notes.accuracy,
+            result=notes.result.model_dump() if notes.result else None,
+            error=notes.error,
+            ended=notes.ended,
         )
+
+
+def _first(error: ValidationError) -> str:
+    found = error.errors()[0]
+    return f"{'.'.join(map(str, found['loc']))}: {found['msg']}"
 
 
 class Ledger:

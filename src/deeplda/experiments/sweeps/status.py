@@ -71,7 +71,7 @@ def sweep_status(sweep: Sweep) -> SweepStatus:
 
 
 def _running(sweep: Sweep, attempt: Attempt) -> Running:
-    settings = sweep.definition.settings | attempt.settings
+    settings = sweep.definition.settings | sweep.trials[attempt.name]
     epochs = settings.get("epochs", RunConfig.model_fields["epochs"].default)
     epoch = max(attempt.accuracy, default=0)
     return Running(attempt.name, attempt.worker, epoch, epochs, attempt.accuracy.get(epoch))

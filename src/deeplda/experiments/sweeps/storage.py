@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
 import time
+from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import optuna
 from optuna.pruners import MedianPruner, NopPruner
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
-from optuna.storages.journal import JournalFileBackend
+from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
+from optuna.study import StudyDirection
 
 from deeplda.errors import InputError, got
 
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
 
 # Two machines that create the tables of an empty database at the same moment get in each other's way once.
 _TRIES = 5
+_PIECE = 4096
 
 
 def open_study(name: str, folder: Path, url: str | None, *, prune: bool) -> tuple[optuna.Study, BaseStorage]:
@@ -35,6 +40,8 @@ def open_study(name: str, folder: Path, url: str | None, *, prune: bool) -> tupl
         pruner=MedianPruner() if prune else NopPruner(),
         load_if_exists=True,
     )
+    if study.directions != [StudyDirection.MAXIMIZE]:
+        raise InputError(f"the storage of {folder} holds a study named {name} that is no sweep of ours")
     return study, storage
 
 
@@ -60,12 +67,57 @@ def public_place(url: str) -> str:
 def _journal(folder: Path) -> JournalStorage:
     # An absolute path: the lock beside it is a symbolic link to it.
     file = (folder / "journal.jsonl").absolute()
+    if file.exists() and not file.is_file():
+        raise InputError(f"{file} is not a regular file: remove it and start again")
     try:
-        return JournalStorage(JournalFileBackend(str(file)))
-    except (ValueError, KeyError) as error:
+        return JournalStorage(_Journal(file))
+    except OSError:
+        raise
+    except Exception as error:  # lines that are no journal's make Optuna raise nearly anything
         raise InputError(
-            f"{file} is damaged ({error}): remove it and start again, finished trials are kept in their folders"
+            f"{file} is damaged ({type(error).__name__}: {error}): remove it and start again, finished trials are kept "
+            "in their folders"
         ) from None
+
+
+class _Journal(JournalFileBackend):
+    """Optuna's journal, which survives a full disk: half a line that could not be written whole is taken back.
+
+    Optuna itself would write the next line behind it, and nobody could read the journal after that.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file, self._own_lock = file, JournalFileSymlinkLock(str(file))
+        super().__init__(str(file), self._own_lock)
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        lines = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs).encode()
+        self._own_lock.acquire()
+        try:
+            with self._file.open("r+b", buffering=0) as stream:
+                end = _end_of_whole_lines(stream)
+                stream.truncate(end)
+                stream.seek(end)
+                try:
+                    while lines:
+                        lines = lines[stream.write(lines) :]
+                    os.fsync(stream.fileno())
+                except OSError:
+                    stream.truncate(end)
+                    raise
+        finally:
+            self._own_lock.release()
+
+
+def _end_of_whole_lines(stream: FileIO) -> int:
+    end = stream.seek(0, os.SEEK_END)
+    while end:
+        start = stream.seek(max(0, end - _PIECE))
+        last = stream.read(end - start).rfind(b"\n")
+        if last >= 0:
+            return start + last + 1
+        end = start
+    return 0
 
 
 def _database(url: str) -> RDBStorage:

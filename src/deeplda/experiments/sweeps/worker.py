@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,11 @@ def _run(sweep: Sweep, attempt: Attempt, stop: Callable[[], bool]) -> None:
                 ledger.prune(attempt)
             except StoppedError:
                 ledger.give_back(attempt)
+            except OSError:
+                # A full disk, mostly. Whoever goes on finds the trial waiting if that can still be written down.
+                with suppress(OSError):
+                    ledger.give_back(attempt)
+                raise
             except (InputError, TrainingError) as error:
                 if _run_held(sweep, attempt.name):
                     ledger.give_back(attempt)
@@ -121,7 +127,8 @@ def _run(sweep: Sweep, attempt: Attempt, stop: Callable[[], bool]) -> None:
 
 def _summary(sweep: Sweep, attempt: Attempt, progress: Progress, stop: Callable[[], bool]) -> dict[str, Any]:
     """Train, or go on training, the run of a trial."""
-    own = attempt.settings
+    # Of a grid not as the storage has them: others may write there, and settings can name code.
+    own = sweep.trials[attempt.name]
     if sweep.definition.search is not None:
         own = draw(sweep.ledger.study, sweep.ledger.trial_id(attempt), attempt.number, sweep.definition)
         sweep.ledger.note(attempt, "settings", own)

@@ -58,7 +58,7 @@ class Record:
     @property
     def discriminant(self) -> bool:
         """Whether the objective is one of LDA's, not cross-entropy."""
-        return self.config.objective != "cce"
+        return self.config.objective != "cce" and all("eigenvalues" in row for row in self.epochs)
 
     @property
     def groups(self) -> int | None:

@@ -1,0 +1,83 @@
+"""Read small files, and tensors, whose makers nobody knows."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from safetensors import SafetensorError
+
+from deeplda.errors import InputError, got
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+# Settings, cards and logs are small; a million class names fit.
+_MOST = 64 * 2**20
+
+T = TypeVar("T")
+
+
+def read_small(file: Path, most: int = _MOST) -> bytes:
+    """A file that is read whole: a regular one of at most `most` bytes.
+
+    Raises OSError for others, so that a pipe cannot make us wait, nor a device or a huge file fill the memory.
+    """
+    # Without O_NONBLOCK, to open a pipe that nobody writes to would never return.
+    with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as stream:
+        status = os.fstat(stream.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "Not a regular file", str(file))
+        if status.st_size > most:
+            raise OSError(errno.EFBIG, "File too large", str(file))
+        return stream.read(status.st_size)
+
+
+def read_toml(file: Path) -> dict[str, Any]:
+    """A TOML file as a mapping. Raises InputError where it cannot be read."""
+    try:
+        return tomllib.loads(read_small(file).decode())
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{file} cannot be read as TOML: {error}") from None
+
+
+def read_tensors(file: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file; no memory is taken but for what it holds.
+
+    Raises InputError where it is missing or broken.
+    """
+    from safetensors.torch import load_file
+
+    return _load(load_file, file)
+
+
+def read_arrays(file: Path) -> dict[str, NDArray[Any]]:
+    """As `read_tensors`, arrays of numpy."""
+    from safetensors.numpy import load_file
+
+    return _load(load_file, file)
+
+
+def _load(load_file: Callable[[Path], dict[str, T]], file: Path) -> dict[str, T]:
+    try:
+        if file.exists() and not file.is_file():
+            raise OSError(errno.EINVAL, "Not a regular file")
+        return load_file(file)
+    # Beside its own errors, safetensors' Python side fails on kinds of numbers that numpy does not have.
+    except (OSError, SafetensorError, AttributeError, TypeError, ValueError, KeyError, MemoryError) as error:
+        raise InputError(
+            got(f"{file} cannot be read ({error})", need="a whole safetensors file, as written", do="train again")
+        ) from None
+
+
+def as_os_error(error: SafetensorError) -> OSError | None:
+    """What the system said when safetensors could not write; None where that is not what it reports."""
+    found = re.search(r"os error (\d+)", str(error))
+    return OSError(int(found[1]), os.strerror(int(found[1]))) if found else None

@@ -1,0 +1,148 @@
+"""From the command line, a file that lies is one sentence and exit code 2; nothing of it is run."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from deeplda.cli import main
+from deeplda.experiments.sweeps.definition import Definition
+from deeplda.training.config import RunConfig
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A finished run on images in a folder whose name, "[/b]", and whose classes look like markup."""
+    home = tmp_path_factory.mktemp("home")
+    rng = np.random.default_rng(0)
+    for name, brightness in (("[blue", 40), ("[red]", 200)):
+        folder = home / "[" / "b]" / name
+        folder.mkdir(parents=True)
+        for number in range(12):
+            pixels = np.clip(rng.normal(brightness, 20, (8, 8)), 0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / f"{number}.png")
+    command = (
+        "train",
+        str(home / "[" / "b]"),
+        "--epochs",
+        "1",
+        "--width",
+        "0.1",
+        "--quiet",
+        "--run",
+        str(home / "run"),
+    )
+    main(command)
+    return home / "run"
+
+
+@pytest.fixture
+def refused(capsys):
+    """Runs a command that is refused, and returns the sentence."""
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as caught:
+            main([str(argument) for argument in arguments])
+        assert caught.value.code == 2
+        errors = capsys.readouterr().err.strip().splitlines()
+        assert len(errors) == 1
+        return errors[0]
+
+    return run
+
+
+@pytest.fixture
+def copied(run, tmp_path):
+    return shutil.copytree(run, tmp_path / "run")
+
+
+def change(file, **changes):
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+def test_names_that_look_like_markup_are_names(run, capsys):
+    image = next(run.parent.rglob("*.png"))
+    main(["predict", str(run), str(image)])
+    main(["evaluate", str(run)])
+    assert "[red]" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_a_model_that_declares_a_huge_network(copied, run, refused):
+    change(copied / "model" / "model.json", width=1e9)
+    image = next(run.parent.rglob("*.png"))
+    assert "describes more than the weights hold" in refused("predict", copied, image)
+    assert "describes more than the weights hold" in refused("evaluate", copied)
+
+
+def test_settings_that_are_none(copied, refused):
+    for text in (
+        b"epochs = " + b"[" * 10_000,
+        b"seed = 0x" + b"f" * 9_000,
+        b'"a\nb" = 1',
+        b"\xff",
+        b"epochs = 1979-05-27",
+    ):
+        (copied / "run.toml").write_bytes(text)
+        assert "run.toml" in refused("evaluate", copied)
+        assert "run.toml" in refused("doctor", copied)
+        assert "run.toml" in refused("train", "--resume", "--run", copied)
+
+
+def test_metrics_that_are_none(copied, refused, capsys):
+    (copied / "metrics.jsonl").write_bytes(b"\xff\n" + b"[" * 100_000)
+    main(["doctor", str(copied)])
+    assert "The run is not finished" in capsys.readouterr().out
+    assert "is not finished" in refused("report", copied)
+
+
+@pytest.mark.parametrize("sizes", [{"width": 1e9}, {"embedding_dim": 10**12}])
+@pytest.mark.usefixtures("little_memory")
+def test_settings_that_ask_for_more_than_there_is(tmp_path, refused, sizes):
+    options = [part for name, value in sizes.items() for part in (f"--{name.replace('_', '-')}", value)]
+    assert "does not fit in memory" in refused("train", "--run", tmp_path / "run", *options)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_names_code_is_not_taken_at_its_word(tmp_path, refused, monkeypatch):
+    (tmp_path / "trap.py").write_text("raise SystemExit('the code ran')")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.toml").write_text(RunConfig(network="trap:make").to_toml())
+    assert "need your word that it may run: pass --network trap:make" in refused("train", "--resume", "--run", "run")
+
+
+def test_a_sweep_that_names_code_is_not_taken_at_its_word(tmp_path, refused, monkeypatch):
+    (tmp_path / "trap.py").write_text("raise SystemExit('the code ran')")
+    monkeypatch.chdir(tmp_path)
+    for settings, grid in (({"network": "trap:make"}, {}), ({}, {"network": ["mlp", "trap:make"]})):
+        (tmp_path / "sweep").mkdir(exist_ok=True)
+        Definition(settings=settings, grid={"seed": [0], **grid}).write(tmp_path / "sweep" / "sweep.toml")
+        assert "need your word that it may run: pass --network trap:make" in refused("sweep", "--sweep", "sweep")
+        assert "was defined with another network" in refused("sweep", "--sweep", "sweep", "--network", "other:make")
+    assert not (tmp_path / "sweep" / "journal.jsonl").exists()
+
+
+def test_data_that_changed_under_a_run(tmp_path, refused, capsys, monkeypatch):
+    """Before its first checkpoint: there is only the fingerprint to tell."""
+
+    def write(seed):
+        rows = np.random.default_rng(seed).normal(size=(60, 3)) + np.arange(60)[:, None] % 2
+        np.savez(tmp_path / "rows.npz", x_train=rows.astype(np.float32), y_train=np.arange(60) % 2)
+
+    def killed(*_args, **_kwargs):
+        raise SystemExit(9)
+
+    write(0)
+    command = ["train", str(tmp_path / "rows.npz"), "--epochs", "1", "--quiet", "--run", str(tmp_path / "run")]
+    monkeypatch.setattr("deeplda.training.pipeline.train", killed)
+    with pytest.raises(SystemExit, match="9"):
+        main(command)
+    monkeypatch.undo()
+    capsys.readouterr()
+    write(1)
+    assert "has changed since it was begun" in refused(*command, "--resume")
+    write(0)
+    main([*command, "--resume"])

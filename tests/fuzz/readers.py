@@ -1,0 +1,404 @@
+"""Every reader of files, with a small valid folder for it to read and the lies that may be told there."""
+
+import gzip
+import hashlib
+import io
+import json
+import pickle
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+from lies import as_json, as_toml, bytes_changed, values_changed
+from PIL import Image
+from safetensors.numpy import save as save_arrays
+from torch import nn
+
+from deeplda.data import Data, Part, read_images
+from deeplda.data.archive import unpack
+from deeplda.data.cifar10 import read_batch
+from deeplda.data.mnist import read_idx
+from deeplda.data.npz import read as read_npz
+from deeplda.data.stl10 import _read_part as read_stl10
+from deeplda.estimators import DeepLDAClassifier
+from deeplda.experiments.recipes import read_recipe
+from deeplda.experiments.results import read_results
+from deeplda.experiments.sweeps.definition import Definition
+from deeplda.experiments.sweeps.status import sweep_status
+from deeplda.experiments.sweeps.sweep import open_sweep
+from deeplda.model import Model, ModelCard, load
+from deeplda.networks import build_network
+from deeplda.predictors import FeatureStatistics
+from deeplda.report.contents import read_record
+from deeplda.report.doctor import count_classes, diagnose
+from deeplda.training.checkpoint import Counters, Snapshot, read_checkpoint, write_checkpoint
+from deeplda.training.config import RunConfig
+from deeplda.training.reconstruction import SampleAutoencoder
+from deeplda.training.run_folder import read_metrics
+from deeplda.training.subclass_stage import read_clusters
+
+RNG = np.random.default_rng(0)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Files of a folder by name; one of them changed, by name and content; what reads the folder."""
+
+    valid: dict[str, bytes]
+    lies: st.SearchStrategy[tuple[str, bytes]]
+    read: Callable[[Path], object]
+
+
+def in_file(name, *strategies):
+    """Strategy: the name with content of one of these."""
+    return st.one_of(*strategies).map(lambda content: (name, content))
+
+
+def json_lies(content):
+    return st.one_of(values_changed(json.loads(content)).map(as_json), bytes_changed(content))
+
+
+def tensor_lies(content):
+    """Bytes anywhere, or a header that lies about what follows."""
+    size = int.from_bytes(content[:8], "little")
+    header, rest = json.loads(content[8 : 8 + size]), content[8 + size :]
+    return st.one_of(bytes_changed(content), values_changed(header).map(lambda lie: _with_header(as_json(lie), rest)))
+
+
+def _with_header(header, rest):
+    return len(header).to_bytes(8, "little") + header + rest
+
+
+def files_of(write):
+    """The files that `write` puts into a folder, by name."""
+    with tempfile.TemporaryDirectory() as name:
+        write(Path(name))
+        return {str(path.relative_to(name)): path.read_bytes() for path in Path(name).rglob("*") if path.is_file()}
+
+
+# ---------------------------------------------------------------- data
+
+
+def archive():
+    def packed(tar):
+        return gzip.compress(tar, 1)
+
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for name, content in (("set/a.bin", b"a" * 700), ("set/b.bin", b"b"), ("set/é.txt", b"long")):
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    raw = buffer.getvalue()
+    lies = in_file("a.tar.gz", bytes_changed(raw).map(packed), bytes_changed(packed(raw)))
+    wanted = frozenset({"a.bin", "b.bin"})
+    return Reader({"a.tar.gz": packed(raw)}, lies, lambda at: unpack(at / "a.tar.gz", at / "out", wanted, 10_000))
+
+
+def cifar10_binary():
+    content = b"".join(bytes([label]) + bytes(3072) for label in (3, 9))
+    return Reader({"x.bin": content}, in_file("x.bin", bytes_changed(content)), lambda at: read_batch(at / "x.bin"))
+
+
+def cifar10_pickle():
+    images = RNG.integers(0, 256, (1, 3072), dtype=np.uint8)
+    contents = [pickle.dumps({b"data": images, b"labels": [4]}, protocol) for protocol in (2, 4)]
+    lies = in_file("batch", *map(bytes_changed, contents))
+    return Reader({"batch": contents[0]}, lies, lambda at: read_batch(at / "batch"))
+
+
+def mnist():
+    raw = bytes.fromhex("00000803 00000002 00000003 00000003") + bytes(range(18))
+    lies = st.one_of(
+        in_file("idx", bytes_changed(raw)),
+        in_file("idx.gz", bytes_changed(raw).map(gzip.compress), bytes_changed(gzip.compress(raw))),
+    )
+
+    def read(at):
+        read_idx(at / "idx", 3)
+        read_idx(at / "idx.gz", 3)
+
+    return Reader({"idx": raw, "idx.gz": gzip.compress(raw)}, lies, read)
+
+
+def stl10():
+    valid = {"X.bin": bytes(2 * 27_648), "y.bin": bytes([1, 10])}
+    lies = st.one_of(*(in_file(name, bytes_changed(content)) for name, content in valid.items()))
+    return Reader(valid, lies, lambda at: read_stl10(at / "X.bin", at / "y.bin"))
+
+
+def npz():
+    def whole(**arrays):
+        buffer = io.BytesIO()
+        np.savez(buffer, **arrays)
+        return buffer.getvalue()
+
+    def with_member(lie):
+        """The archive with one member changed and all its sums right again."""
+        name, content = lie
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w") as archive:
+            for member, good in members.items():
+                archive.writestr(member, content if member == name else good)
+        return buffer.getvalue()
+
+    content = whole(x_train=np.eye(4), y_train=np.array(["a", "b", "a", "b"]), class_names=np.array(["a", "b"]))
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    inside = st.one_of(*(in_file(name, bytes_changed(good)) for name, good in members.items()))
+    return Reader(
+        {"x.npz": content},
+        in_file("x.npz", inside.map(with_member), bytes_changed(content)),
+        lambda at: read_npz(at / "x.npz"),
+    )
+
+
+def images():
+    def encoded(suffix):
+        buffer = io.BytesIO()
+        pixels = RNG.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(buffer, {"jpg": "jpeg"}.get(suffix, suffix))
+        return buffer.getvalue()
+
+    contents = [encoded(suffix) for suffix in ("png", "jpg", "bmp", "webp")]
+    lies = in_file("image", *map(bytes_changed, contents))
+    return Reader({"image": contents[0]}, lies, lambda at: read_images([at / "image"], channels=1, image_size=(4, 4)))
+
+
+# ---------------------------------------------------------------- models
+
+
+def _model_files():
+    card = ModelCard(
+        network="mlp",
+        width=0.02,
+        embedding_dim=3,
+        sample_shape=(4,),
+        class_names=("a", "b", "c"),
+        predictors=("hyperplanes", "nearest_mean"),
+        parents=(0, 1, 1, 2),
+        subclass_decision="sum",
+    )
+    torch.manual_seed(0)
+    model = Model(card, build_network("mlp", (4,), 3, width=0.02))
+    labels = torch.arange(12) % 4
+    statistics = FeatureStatistics.for_labels(labels)
+    statistics.update(torch.randn(12, 3), labels)
+    model.fit_statistics(statistics)
+    return files_of(model.save)
+
+
+def _use(at):
+    model = load(at)
+    if model.card.sample_shape == (4,):
+        model.predict_proba(np.zeros((2, 4)))
+        model.predict_subclasses(np.zeros((2, 4)))
+
+
+def model_card():
+    valid = _model_files()
+    return Reader(valid, in_file("model.json", json_lies(valid["model.json"])), _use)
+
+
+def model_weights():
+    valid = _model_files()
+    return Reader(valid, in_file("weights.safetensors", tensor_lies(valid["weights.safetensors"])), _use)
+
+
+def autoencoder():
+    valid = files_of(SampleAutoencoder((4,), 0.05).save)
+    lies = st.one_of(
+        in_file("model.json", json_lies(valid["model.json"])),
+        in_file("weights.safetensors", tensor_lies(valid["weights.safetensors"])),
+    )
+    return Reader(valid, lies, SampleAutoencoder.load)
+
+
+def classifier():
+    rows, labels = RNG.normal(size=(20, 2)), np.array(["x", "y"] * 10)
+    fitted = DeepLDAClassifier(max_epochs=1, random_state=0, embedding_dim=1).fit(rows, labels)
+    valid = files_of(lambda folder: fitted.save(folder / "c"))
+    lies = st.one_of(
+        in_file("c/classifier.json", json_lies(valid["c/classifier.json"])),
+        in_file("c/coordinates.safetensors", tensor_lies(valid["c/coordinates.safetensors"])),
+    )
+
+    def read(at):
+        found = DeepLDAClassifier.load(at / "c")
+        found.predict(rows)
+        found.transform(rows)
+
+    return Reader(valid, lies, read)
+
+
+# ---------------------------------------------------------------- runs
+
+_SETTINGS = RunConfig(epochs=2, alpha=0.5, data="digits").model_dump(mode="json", exclude_none=True)
+
+
+def run_toml():
+    lies = in_file("run.toml", values_changed(_SETTINGS).map(as_toml), bytes_changed(as_toml(_SETTINGS)))
+    return Reader({"run.toml": as_toml(_SETTINGS)}, lies, lambda at: RunConfig.read(at / "run.toml"))
+
+
+def recipe():
+    settings = {"data": "cifar10", "epochs": 3, "alpha": 0.5, "network": "mlp"}
+    lies = in_file("own.toml", values_changed(settings).map(as_toml), bytes_changed(as_toml(settings)))
+    return Reader({"own.toml": as_toml(settings)}, lies, lambda at: read_recipe(str(at / "own.toml")))
+
+
+def _rows():
+    scores = {"n": 4, "accuracy": 0.75, "confusion": [[2, 0], [1, 1]]}
+    scores["predictors"] = {"hyperplanes": {"accuracy": 0.75, "balanced_accuracy": 0.75}}
+    rows = [
+        {"kind": "epoch", "epoch": epoch, "loss": -1.5, "learning_rate": 0.1, "eigenvalues": [2.5], "selected": 1,
+         "dead_dims": 0, "validation": scores, "seconds": 1.5 * epoch}
+        for epoch in (1, 2, 3)
+    ]  # fmt: skip
+    summary = {"kind": "summary", "epochs": 3, "best_epoch": 3, "seconds": 4.5, "validation": scores, "test": scores}
+    return [*rows, summary | {"class_names": ["a", "b"]}]
+
+
+def _as_lines(rows):
+    return b"".join(as_json(row) + b"\n" for row in (rows if isinstance(rows, list) else [rows]))
+
+
+def metrics():
+    valid = {"metrics.jsonl": _as_lines(_rows()), "run.toml": as_toml(_SETTINGS)}
+    valid |= {"model/model.json": b"{}", "environment.json": b'{"threads": 2, "versions": {"torch": "2"}}'}
+    lies = st.one_of(
+        in_file("metrics.jsonl", values_changed(_rows()).map(_as_lines), bytes_changed(valid["metrics.jsonl"])),
+        in_file("environment.json", json_lies(valid["environment.json"])),
+    )
+
+    def read(at):
+        rows = read_metrics(at)
+        diagnose(rows, RunConfig.read(at / "run.toml"), count_classes(rows))
+        read_record(at)
+
+    return Reader(valid, lies, read)
+
+
+def _checkpoint(lie_in):
+    def network():
+        return nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+
+    def write(folder):
+        torch.manual_seed(0)
+        trained = network()
+        optimizer = torch.optim.SGD(trained.parameters(), 0.1, 0.9, nesterov=True)
+        trained(torch.randn(5, 3)).square().sum().backward()
+        optimizer.step()
+        write_checkpoint(Snapshot.of(trained, optimizer, Counters(epoch=1)), folder / "last", "run")
+
+    def read(at):
+        found = network()
+        optimizer = torch.optim.SGD(found.parameters(), 0.1, 0.9, nesterov=True)
+        if lie_in == "state.safetensors":
+            # The manifest lies too: it says that these are the tensors that were written.
+            digest = hashlib.blake2b((at / "last" / lie_in).read_bytes(), digest_size=16).hexdigest()
+            manifest = at / "last" / "checkpoint.json"
+            manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"digest": digest}))
+        read_checkpoint(at / "last", "run").restore(found, optimizer)
+        found(torch.randn(5, 3)).square().sum().backward()
+        optimizer.step()
+
+    valid = files_of(write)
+    content = valid[f"last/{lie_in}"]
+    lies = tensor_lies(content) if lie_in == "state.safetensors" else json_lies(content)
+    return Reader(valid, in_file(f"last/{lie_in}", lies), read)
+
+
+def checkpoint_manifest():
+    return _checkpoint("checkpoint.json")
+
+
+def checkpoint_tensors():
+    return _checkpoint("state.safetensors")
+
+
+def subclasses():
+    labels = np.array([0, 1, 2, 0, 1, 2])
+    part = Part(np.zeros((6, 2), dtype=np.float32), np.array([0, 0, 1, 0, 0, 1]))
+    data = Data("rows", part, part, part, ("a", "b"))
+    manifest = json.dumps({"identity": "x", "parents": [0, 0, 1], "notes": ["two"]}).encode()
+    valid = {
+        "subclasses.json": manifest,
+        "subclasses.safetensors": save_arrays({"labels": labels, "centres": np.zeros((3, 2), dtype=np.float32)}),
+    }
+    lies = st.one_of(
+        in_file("subclasses.json", json_lies(manifest)),
+        in_file("subclasses.safetensors", tensor_lies(valid["subclasses.safetensors"])),
+    )
+    return Reader(valid, lies, lambda at: read_clusters(at, "x", data))
+
+
+# ---------------------------------------------------------------- sweeps
+
+_SWEEP = {
+    "table": 2,
+    "scale": "quick",
+    "recipe": "quick",
+    "settings": {"data": "digits", "epochs": 1},
+    "grid": {"objective": ["rdlda", "cce"], "alpha": [0.0, 0.5], "seed": [0, 1]},
+}
+
+
+def sweep_toml():
+    def read(at):
+        definition = Definition.read(at / "sweep.toml")
+        for own in definition.trials().values():
+            definition.config(own)
+
+    lies = in_file("sweep.toml", values_changed(_SWEEP).map(as_toml), bytes_changed(as_toml(_SWEEP)))
+    return Reader({"sweep.toml": as_toml(_SWEEP)}, lies, read)
+
+
+def sweep_journal():
+    definition = Definition(settings={"epochs": 1}, grid={"alpha": [0.0, 1.0], "seed": [0]})
+
+    def write(folder):
+        sweep = open_sweep(folder / "sweep", definition)
+        done = sweep.ledger.claim("me", "here", lambda _: False)
+        sweep.ledger.report(done, 1, 0.5)
+        sweep.ledger.finish(done, {"validation": 0.5, "seconds": 1.0})
+        sweep.ledger.claim("me", "here", lambda _: False)
+
+    def read(at):
+        sweep_status(open_sweep(at / "sweep"))
+
+    valid = files_of(write)
+    content = valid["sweep/journal.jsonl"]
+    rows = [json.loads(line) for line in content.splitlines()]
+    lies = in_file("sweep/journal.jsonl", values_changed(rows).map(_as_lines), bytes_changed(content))
+    return Reader(valid, lies, read)
+
+
+def sweep_results():
+    """A finished sweep's folder, as `deeplda table` reads it."""
+    definition = {"settings": {"data": "digits", "epochs": 3}, "grid": {"alpha": [0.5], "seed": [0]}}
+    run = "trials/rdlda-alpha0.5-seed0"
+    valid = {"sweep.toml": as_toml(definition), f"{run}/model/model.json": b"{}"}
+    valid |= {f"{run}/metrics.jsonl": _as_lines(_rows()), f"{run}/run.toml": as_toml(_SETTINGS)}
+    lies = st.one_of(
+        in_file("sweep.toml", values_changed(definition).map(as_toml)),
+        in_file(f"{run}/metrics.jsonl", values_changed(_rows()).map(_as_lines)),
+        in_file(f"{run}/run.toml", values_changed(_SETTINGS).map(as_toml)),
+    )
+    return Reader(valid, lies, read_results)
+
+
+OF_DATA_AND_MODELS = (
+    archive, cifar10_binary, cifar10_pickle, mnist, stl10, npz, images,
+    model_card, model_weights, autoencoder, classifier,
+)  # fmt: skip
+OF_RUNS_AND_SWEEPS = (
+    run_toml, recipe, metrics, checkpoint_manifest, checkpoint_tensors, subclasses,
+    sweep_toml, sweep_journal, sweep_results,
+)  # fmt: skip

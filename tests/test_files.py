@@ -1,0 +1,95 @@
+"""Files are read when they are regular and small, and refused when they are not; nobody waits, nothing fills."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from deeplda.errors import InputError
+from deeplda.files import read_arrays, read_small, read_tensors, read_toml
+
+
+def no_files(folder):
+    """What stands where a file should: nothing, a folder, a pipe, a device without end, and 2 TB of nothing."""
+    os.mkfifo(folder / "pipe")
+    (folder / "device").symlink_to("/dev/zero")
+    with (folder / "sparse").open("wb") as stream:
+        stream.truncate(2**41)
+    return [folder / name for name in ("missing", ".", "pipe", "device", "sparse")]
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_what_is_no_small_file_is_refused_at_once(tmp_path):
+    for path in no_files(tmp_path):
+        with pytest.raises(OSError, match=r"."):
+            read_small(path)
+        for read in (read_toml, read_tensors, read_arrays):
+            with pytest.raises(InputError, match="cannot be read"):
+                read(path)
+
+
+def test_a_small_file_is_read_whole(tmp_path):
+    (tmp_path / "x").write_bytes(b"abc")
+    assert read_small(tmp_path / "x") == b"abc"
+    with pytest.raises(OSError, match="too large"):
+        read_small(tmp_path / "x", most=2)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"a = " + b"[" * 10_000 + b"]" * 10_000,
+        b"a = " + b"9" * 10_000,
+        b"a = \xff",
+        b"a = 1\na = 2",
+        b"= 1",
+        b"\0",
+    ],
+    ids=["deep", "huge", "not UTF-8", "twice", "no name", "null"],
+)
+def test_toml_that_is_none_is_one_sentence(tmp_path, text):
+    (tmp_path / "x.toml").write_bytes(text)
+    with pytest.raises(InputError, match="cannot be read as TOML"):
+        read_toml(tmp_path / "x.toml")
+
+
+def tensors(folder, header, rest=b"", size=None):
+    written = header if isinstance(header, bytes) else json.dumps(header).encode()
+    file = folder / "x.safetensors"
+    file.write_bytes((len(written) if size is None else size).to_bytes(8, "little") + written + rest)
+    return file
+
+
+@pytest.mark.usefixtures("little_memory")
+@pytest.mark.parametrize(
+    ("header", "size"),
+    [
+        ({"a": {"dtype": "F32", "shape": [2**20, 2**20], "data_offsets": [0, 2**42]}}, None),
+        ({"a": {"dtype": "F32", "shape": [2**62, 2**62], "data_offsets": [0, 8]}}, None),
+        ({"a": {"dtype": "F32", "shape": [4], "data_offsets": [0, 8]}}, None),
+        ({"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 8]}}, None),
+        ({"a": {"dtype": "F99", "shape": [2], "data_offsets": [0, 8]}}, None),
+        ({"a": {"dtype": "F32", "shape": [2], "data_offsets": [8, 0]}}, None),
+        ({}, 2**63),
+        ({}, 2**30),
+        (b"\xff" * 20, None),
+        (b"[" * 100_000, None),
+    ],
+    ids=["larger", "overflow", "shorter", "negative", "kind", "backwards", "endless", "long", "not UTF-8", "deep"],
+)
+def test_a_header_that_lies(tmp_path, header, size):
+    file = tensors(tmp_path, header, b"\0" * 8, size)
+    for read in (read_tensors, read_arrays):
+        with pytest.raises(InputError, match=r"x\.safetensors cannot be read"):
+            read(file)
+
+
+def test_kinds_of_numbers_that_numpy_does_not_have(tmp_path):
+    file = tensors(tmp_path, {"a": {"dtype": "BF16", "shape": [4], "data_offsets": [0, 8]}}, b"\0" * 8)
+    assert read_tensors(file)["a"].shape == (4,)
+    with pytest.raises(InputError, match="cannot be read"):
+        read_arrays(file)
+    save_file({"a": np.ones(3)}, file)
+    np.testing.assert_array_equal(read_arrays(file)["a"], np.ones(3))

@@ -1,0 +1,80 @@
+"""The fast recipe on small images: whitened from the training part, scored with mirror images, its cost counted."""
+
+import numpy as np
+import pytest
+import torch
+from trained_runs import image_set, row_set
+
+from deeplda import load
+from deeplda.errors import InputError
+from deeplda.experiments.recipes import read_recipe
+from deeplda.networks import FastNet
+from deeplda.training.assembly import assemble, read_data
+from deeplda.training.config import RunConfig
+from deeplda.training.evaluation import evaluate
+from deeplda.training.pipeline import run_to_end
+from deeplda.training.progress import Progress
+
+SMALL = {"width": 0.125, "batch_size": 60, "epochs": 2}
+
+
+def settings(data, **more):
+    return RunConfig(**(read_recipe("fast-cifar10") | SMALL | {"data": str(data), "device": "cpu"} | more))
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    return image_set(tmp_path_factory.mktemp("data") / "images.npz", ["red", "green", "blue"], side=24)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, images):
+    folder = tmp_path_factory.mktemp("runs") / "fast"
+    return folder, run_to_end(settings(images), folder, Progress("quiet"))
+
+
+def test_it_learns(run):
+    assert run[1]["test"]["accuracy"] > 0.9
+
+
+def test_the_network_starts_whitened_by_the_training_part(images):
+    config = settings(images)
+    classifier = assemble(config, read_data(config))
+    network = classifier.model.network
+    assert isinstance(network, FastNet)
+    inputs = torch.from_numpy(read_data(config).train.inputs)
+    responses = network.whitening(classifier.model.normalised(inputs)).detach()[:, :12]
+    assert np.cov(responses.transpose(0, 1).flatten(1).numpy()) == pytest.approx(np.eye(12), abs=0.02)
+
+
+def test_whitening_stays_as_it_was(run, images):
+    before = assemble(settings(images), read_data(settings(images))).model.network.whitening.convolution.weight
+    assert torch.equal(load(run[0]).network.whitening.convolution.weight, before)
+
+
+def test_mirrored_scores_are_those_of_the_mean_embedding(run, images):
+    model, test = load(run[0]), read_data(settings(images)).test
+    mean = (model.transform(test.inputs) + model.transform(test.inputs[:, :, :, ::-1].copy())) / 2
+    decided = model.class_scores(torch.from_numpy(mean)).argmax(1).numpy()
+    found = evaluate(model, test, mirror=True)
+    assert found["accuracy"] == pytest.approx(np.mean(decided == test.labels))
+    assert run[1]["mirrored"]["test"] == found
+    assert run[1]["mirrored"]["validation"]["n"] == run[1]["validation"]["n"]
+
+
+def test_rows_have_no_mirror_image(tmp_path):
+    data = row_set(tmp_path / "rows.npz", ["a", "b"])
+    with pytest.raises(InputError, match="images"):
+        run_to_end(RunConfig(data=str(data), epochs=1, tta="mirror"), tmp_path / "run", Progress("quiet"))
+    run_to_end(RunConfig(data=str(data), epochs=1), tmp_path / "run", Progress("quiet"))
+    with pytest.raises(InputError, match="images"):
+        evaluate(load(tmp_path / "run"), read_data(RunConfig(data=str(data))).test, mirror=True)
+
+
+def test_cost_by_hand(run, images):
+    """Three convolutional passes a layer, but for the gradient at the image and at the fixed whitening filters."""
+    layers = [(24, 8, 23), (8, 8, 11), (8, 32, 11), (32, 32, 5), (32, 32, 5), (32, 32, 2)]
+    once = 2 * 32 * 3 + sum(2 * 9 * inputs * outputs * side**2 for inputs, outputs, side in layers)
+    whitening = 2 * 4 * 3 * 24 * 23**2
+    # The whitening's bias is trained, its filters and the image are not: its backward pass costs no products.
+    assert run[1]["flops"] == 2 * len(read_data(settings(images)).train) * (3 * once + whitening)
