@@ -54,7 +54,8 @@ def test_help_needs_no_torch(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "command", ["train", "evaluate", "predict", "sweep", "table", "report", "doctor", "network", "data fetch"]
+    "command",
+    ["train", "evaluate", "predict", "sweep", "table", "report", "doctor", "export", "network", "data fetch"],
 )
 def test_help_of_each_command_shows_an_example(tmp_path, command):
     assert f"Example: deeplda {command} " in deeplda(*command.split(), "--help", cwd=tmp_path, check=0).stdout
@@ -98,7 +99,8 @@ def test_evaluate_agrees_with_training(home):
 
 
 def test_evaluate_shows_a_table(home):
-    text = deeplda("evaluate", "runs/digits", cwd=home, check=0).stdout
+    text = deeplda("evaluate", "runs/digits", "--tta", "mirror", cwd=home, check=0).stdout
+    assert "mirrored" in text
     assert "balanced accuracy" in text
     assert "confusion matrix" in text
 

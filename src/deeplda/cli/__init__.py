@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import sys
 import warnings
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from cyclopts.exceptions import CycloptsError
 
 from deeplda import __version__
 from deeplda.cli.processes import is_silent
-from deeplda.errors import InputError, StoppedError, TrainingError
+from deeplda.errors import InputError, StoppedError, TrainingError, one_line, unwritten
 
 _HELP = """Deep linear discriminant analysis: networks whose output is compact and linearly separable.
 
@@ -78,6 +77,12 @@ _add(
     "Write a run, or several side by side, as a page to look at.",
     "deeplda report runs/digits-rdlda --open",
 )
+_add(
+    app,
+    "export:export",
+    "Write the model as one ONNX or PyTorch graph, for use without deeplda.",
+    "deeplda export runs/digits-rdlda --format onnx",
+)
 _add(app, "doctor:doctor", "Say what is wrong with a run, and what to do.", "deeplda doctor runs/digits-rdlda")
 _add(
     app,
@@ -111,10 +116,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stderr.close()
         sys.exit(1)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.EPERM):
+        if (sentence := unwritten(error)) is None:
             raise
-        where = f" ({error.filename})" if error.filename else ""
-        _leave(1, f"cannot write: {error.strerror}{where}; what was saved before is whole")
+        _leave(1, sentence)
 
 
 def _sentence(error: CycloptsError) -> str:
@@ -130,7 +134,7 @@ def _sentence(error: CycloptsError) -> str:
 
 def _leave(code: int, sentence: str) -> None:
     if not is_silent():
-        print(f"deeplda: {sentence}", file=sys.stderr)
+        print(f"deeplda: {one_line(sentence)}", file=sys.stderr)
     sys.exit(code)
 
 

@@ -1,0 +1,63 @@
+"""Classify with an exported model, without PyTorch and without deeplda: onnxruntime and numpy are enough.
+
+    deeplda export runs/digits-rdlda
+    python examples/onnx_inference.py runs/digits-rdlda/model/model.onnx images.npy
+
+The images are uint8, N x C x H x W or N x H x W x C; rows of numbers are N x features. Of an .npz the array "x_test" is
+taken, or its first. Without a file the model gets random samples, which only shows that it runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Classify samples with an exported model.")
+    parser.add_argument("model", type=Path, help="model.onnx")
+    parser.add_argument("samples", type=Path, nargs="?", help=".npy or .npz; random samples where not given")
+    arguments = parser.parse_args()
+
+    session = onnxruntime.InferenceSession(arguments.model, providers=["CPUExecutionProvider"])
+    about = session.get_modelmeta().custom_metadata_map
+    class_names, shape = json.loads(about["class_names"]), tuple(json.loads(about["sample_shape"]))
+    dtype = {"tensor(uint8)": np.uint8, "tensor(float)": np.float32, "tensor(double)": np.float64}[
+        session.get_inputs()[0].type
+    ]
+
+    samples = read(arguments.samples, shape) if arguments.samples else random_samples(shape, dtype)
+    if dtype == np.uint8 and samples.dtype != np.uint8:
+        parser.error(f"the model takes uint8 images, {arguments.samples} holds {samples.dtype}")
+    for start in range(0, len(samples), 100):
+        batch = np.ascontiguousarray(samples[start : start + 100], dtype=dtype)
+        (probabilities,) = session.run(["probabilities"], {"inputs": batch})
+        for place, row in enumerate(probabilities, start):
+            print(f"{place}: {class_names[row.argmax()]} {row.max():.4f}")
+
+
+def read(file: Path, shape: tuple[int, ...]) -> np.ndarray:
+    """The samples of a file, images with their channels first."""
+    samples = np.load(file)
+    if not isinstance(samples, np.ndarray):
+        samples = samples["x_test" if "x_test" in samples else samples.files[0]]
+    if len(shape) == 3 and samples.shape[1:] == (*shape[1:], shape[0]) != shape:
+        samples = np.moveaxis(samples, 3, 1)
+    if samples.shape[1:] != shape:
+        raise SystemExit(f"{file} holds samples of shape {samples.shape[1:]}, the model takes {shape}")
+    return samples
+
+
+def random_samples(shape: tuple[int, ...], dtype: type) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    if dtype == np.uint8:
+        return rng.integers(0, 256, (5, *shape), dtype=np.uint8)
+    return rng.standard_normal((5, *shape))
+
+
+if __name__ == "__main__":
+    main()

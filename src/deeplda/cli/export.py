@@ -1,0 +1,52 @@
+"""`deeplda export RUN`: the model as one file for other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from deeplda.export import Verification
+
+
+def export(
+    run: Annotated[Path, Parameter(help="Folder of a finished run, or of a model.")],
+    /,
+    *,
+    format_: Annotated[
+        Literal["onnx", "torch"],
+        Parameter(name="--format", help="onnx, or torch for torch.export.load, which trusts the file it reads."),
+    ] = "onnx",
+    output: Annotated[
+        Path | None, Parameter(help="File to write. [default: model.onnx or model.pt2 in the model's folder]")
+    ] = None,
+    verify_all: Annotated[
+        bool, Parameter(negative="", help="Verify on the whole test part, not on 1,000 samples of it.")
+    ] = False,
+    data_dir: Annotated[Path | None, Parameter(help="Where known data is, if it has moved.")] = None,
+    network: Annotated[str | None, Parameter(help="For a network of your own: module.path:callable.")] = None,
+) -> None:
+    """Write normalisation, network and predictor as one graph, verified against the model on samples of its data."""
+    from deeplda.export import VerificationError, export_run
+    from deeplda.training.progress import Progress
+
+    try:
+        with Progress().console.status(f"exporting {run}"):
+            exported = export_run(
+                run, format=format_, output=output, verify_all=verify_all, data_dir=data_dir, network=network
+            )
+    except VerificationError as error:
+        raise SystemExit(f"deeplda: {error}") from None
+    print(f"verified on {exported.samples}: {_findings(exported.verification)}")
+    print(f"the model is in {exported.file}")
+
+
+def _findings(found: Verification) -> str:
+    words = [f"probabilities differ by {found.difference:.1e} at most", f"{found.different:,} decisions differ"]
+    if found.different:
+        words.append(f"{found.clearly_different:,} of them where the two best are more than 0.0001 apart")
+    if not found.close:
+        words.append("as scores are so large that the rounding of the embedding shows")
+    return ", ".join(words)
