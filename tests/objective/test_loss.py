@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -156,6 +158,27 @@ def test_torch_compile(whole_step):
         compiled_value, compiled_gradient = step(torch.compile(network, backend="aot_eager"))
     assert compiled_value == pytest.approx(value, rel=1e-6)
     torch.testing.assert_close(compiled_gradient, gradient)
+
+
+def test_torch_compile_breaks_around_the_loss():
+    graphs = []
+
+    def backend(graph, _):
+        graphs.append([node.name for node in graph.graph.nodes if node.op == "call_function"])
+        return graph
+
+    features, labels = torch.randn(60, 5, generator=torch.manual_seed(0)), torch.arange(60) % 4
+    criterion = RDLDALoss()
+    step = torch.compile(lambda h: criterion(h * 2, labels) + 1, backend=backend)
+    torch._dynamo.reset()
+    for _ in range(3):
+        assert step(features).item() == pytest.approx(criterion(features * 2, labels).item() + 1)
+    assert graphs == [["mul"], ["add"]]
+
+
+def test_import_costs_no_compiler():
+    code = "import sys, deeplda.objective; sys.exit('torch._dynamo' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_training_separates_classes():

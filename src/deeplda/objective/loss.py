@@ -37,6 +37,10 @@ from deeplda.objective.statistics import Statistic
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
+# torch.compile does not look into what is marked so. torch.compiler.disable would import torch._dynamo, which takes as
+# long as torch, with this module; the mark of torch's own optimisers does at the first call, but its name is private.
+_untraced = getattr(torch, "_disable_dynamo", torch.compiler.disable)
+
 
 class RDLDALoss(nn.Module):
     """The objective of (regularised) deep linear discriminant analysis, called as `loss(features, labels)`.
@@ -99,7 +103,7 @@ class RDLDALoss(nn.Module):
         self._diagnostics: Diagnostics | None = None
         self._warned: set[str] = set()
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # not typed in torch
+    @_untraced  # type: ignore[untyped-decorator]  # not typed in torch
     def forward(self, features: Tensor, labels: Tensor) -> Tensor:
         """The loss of `features` (n, d) with `labels` (n,)."""
         ranks = Ranks.of(self.process_group) if self.training else None
