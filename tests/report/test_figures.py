@@ -216,6 +216,14 @@ def test_poor_data_is_drawn_without_a_warning(name):
     figures.svg(POOR[name]()[0])
 
 
+def test_panels_of_ours_and_the_published_have_one_scale_and_end_at_100_percent():
+    _, (above, below) = figures.accuracy_against_alpha([0, 1], [[0.3], [0.7]], {}, {0: 0.91, 1: 0.92})
+    lengths = [high - low for low, high in (above.get_ylim(), below.get_ylim())]
+    assert lengths[0] == pytest.approx(lengths[1])
+    assert above.get_ylim()[1] <= 1.01
+    assert above.get_ylim()[0] < 0.9
+
+
 def test_no_mistakes_is_said():
     assert "no mistakes" in texts(POOR["no mistakes"]()[0])
 

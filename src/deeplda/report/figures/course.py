@@ -146,11 +146,12 @@ def _draw_baselines(axes: Axes, baselines: Mapping[str, Sequence[float]]) -> Non
 
 
 def _same_span(*panels: Axes) -> None:
-    """Give the panels y axes of the same length, each around its own middle."""
+    """Give the panels y axes of the same length, each around its own middle, but not far beyond 100 %."""
     limits = [axes.get_ylim() for axes in panels]
-    half = max(high - low for low, high in limits) / 2
+    span = max(high - low for low, high in limits)
     for axes, (low, high) in zip(panels, limits, strict=True):
-        axes.set_ylim((low + high) / 2 - half, (low + high) / 2 + half)
+        top = min((low + high + span) / 2, max(high, 1.01))
+        axes.set_ylim(top - span, top)
 
 
 def _draw_validation(axes: Axes, epochs: Sequence[Mapping[str, Any]]) -> None:
