@@ -1,0 +1,114 @@
+"""Wheel and sdist: built without the network, whole, and of use outside the repository."""
+
+import json
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+import zipfile
+from email.message import Message
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+import deeplda
+from deeplda.experiments.published import published_tables
+from deeplda.experiments.recipes import RECIPES
+from deeplda.report.document import assets
+
+ROOT = Path(__file__).parents[1]
+# One file at least of all that a clone has and a contributor needs.
+IN_SDIST = """
+    CHANGELOG.md CITATION.cff CONTRIBUTING.md LICENSE Makefile README.md constraints.txt pyproject.toml
+    benchmarks/loss.py docs/conf.py docs/index.md examples/loss_in_your_loop.py results/tabular.csv tests/conftest.py
+"""
+# Reads every data file of the package, and tells where it found them.
+READ_DATA = """
+import json, deeplda
+from deeplda.experiments.published import published_tables
+from deeplda.experiments.recipes import RECIPES, read_recipe
+from deeplda.experiments.sweeps.definition import paper_table
+from deeplda.report.document import assets
+print(json.dumps({
+    "package": deeplda.__file__,
+    "recipes": [name for name in RECIPES if read_recipe(name)],
+    "sweeps": [paper_table(table, scale).table for table in (1, 2, 3) for scale in ("full", "quick")],
+    "published": [len(table.cells) for table in published_tables()],
+    "assets": [len(text) for text in assets()],
+}))
+"""
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    """What a command prints."""
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory) -> tuple[Path, Path]:
+    """The sdist, and the wheel that is made of the sdist."""
+    folder = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT, cwd=folder)
+    return next(folder.glob("*.tar.gz")), next(folder.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def metadata(built) -> Message:
+    """What the wheel says of itself."""
+    with zipfile.ZipFile(built[1]) as wheel:
+        (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+        return Parser().parsestr(wheel.read(name).decode())
+
+
+def package_files() -> set[str]:
+    files = {file.relative_to(ROOT / "src") for file in (ROOT / "src" / "deeplda").rglob("*") if file.is_file()}
+    return {str(file) for file in files if "__pycache__" not in file.parts}
+
+
+def test_the_wheel_is_the_package(built, metadata):
+    with zipfile.ZipFile(built[1]) as wheel:
+        assert {name for name in wheel.namelist() if ".dist-info/" not in name} == package_files()
+    assert metadata["Version"] == deeplda.__version__
+    assert metadata["License-Expression"] == "MIT"
+    assert {"export", "docs"} <= set(metadata.get_all("Provides-Extra"))
+
+
+def test_every_dependency_and_extra_admits_the_version_that_is_tested(metadata):
+    lines = (ROOT / "constraints.txt").read_text().lower().replace("_", "-").splitlines()
+    tested = dict(line.split("==") for line in lines if "==" in line)
+    for wanted in map(Requirement, metadata.get_all("Requires-Dist")):
+        if wanted.name != "deeplda":
+            assert wanted.specifier.contains(tested[wanted.name]), f"{wanted}: {tested[wanted.name]}"
+
+
+def test_the_sdist_has_all_that_a_clone_has(built):
+    with tarfile.open(built[0]) as sdist:
+        names = {name.partition("/")[2] for name in sdist.getnames()}
+    assert {f"src/{name}" for name in package_files()} <= names
+    assert set(IN_SDIST.split()) <= names
+    assert not [name for name in names if "__pycache__" in name or name.startswith((".venv", "docs/_build", "runs"))]
+
+
+def test_the_wheel_works_outside_the_repository(built, tmp_path):
+    venv.create(tmp_path / "venv", with_pip=False)
+    python = tmp_path / "venv" / "bin" / "python"
+    run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", "--quiet", built[1],
+        cwd=tmp_path)  # fmt: skip
+    # Its dependencies are those of this environment. What is installed here as editable is not seen by way of a .pth.
+    packages = next((tmp_path / "venv").glob("lib/python*/site-packages"))
+    (packages / "dependencies.pth").write_text(
+        "\n".join({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
+    )
+
+    assert "deeplda train" in run(tmp_path / "venv" / "bin" / "deeplda", "--help", cwd=tmp_path)
+    found = json.loads(run(python, "-I", "-c", READ_DATA, cwd=tmp_path))
+    assert Path(found["package"]).is_relative_to(packages)
+    assert found["recipes"] == list(RECIPES)
+    assert found["sweeps"] == [1, 1, 2, 2, 3, 3]
+    assert found["published"] == [len(table.cells) for table in published_tables()]
+    assert found["assets"] == [len(text) for text in assets()]
