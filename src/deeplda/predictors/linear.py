@@ -131,7 +131,7 @@ class LinearPredictor(nn.Module):
         if len(self.classes) == 0 and weight is not None and weight.ndim == 2:
             device = self.weight.device
             self.reserve(*weight.shape).to(device)
-        super()._load_from_state_dict(state_dict, prefix, *others)  # type: ignore[no-untyped-call]  # not typed in torch
+        super()._load_from_state_dict(state_dict, prefix, *others)
 
     def _check(self, features: Tensor) -> None:
         if len(self.classes) == 0:
