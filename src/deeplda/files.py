@@ -43,9 +43,21 @@ def read_small(file: Path, most: int = _MOST) -> bytes:
 def read_toml(file: Path) -> dict[str, Any]:
     """A TOML file as a mapping. Raises InputError where it cannot be read."""
     try:
-        return tomllib.loads(read_small(file).decode())
+        found = tomllib.loads(read_small(file).decode())
+        if not _has_usual_integers(found):
+            raise ValueError("it has an integer of more than 64 bits")
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{file} cannot be read as TOML: {error}") from None
+    return found
+
+
+def _has_usual_integers(value: object) -> bool:
+    """As TOML wants them; Python reads longer ones, and then cannot write them."""
+    if isinstance(value, dict):
+        return all(map(_has_usual_integers, value.values()))
+    if isinstance(value, list):
+        return all(map(_has_usual_integers, value))
+    return not isinstance(value, int) or -(2**63) <= value < 2**63
 
 
 def read_tensors(file: Path) -> dict[str, Tensor]:

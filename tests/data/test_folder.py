@@ -1,5 +1,6 @@
 """Folders of images."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -159,3 +160,13 @@ def test_check_lists_classes_and_broken_files(tmp_path: Path) -> None:
     (row,) = check_data(tmp_path)
     assert not row.whole
     assert "emu" in row.found
+
+
+def test_a_name_that_is_no_text(tmp_path: Path) -> None:
+    for name in (b"a", b"\xff\n"):
+        folder = tmp_path / os.fsdecode(name)
+        folder.mkdir()
+        for number in range(4):
+            Image.fromarray(np.zeros((4, 4), dtype=np.uint8)).save(folder / f"{number}.png")
+    with pytest.raises(InputError, match=r"is named '\\udcff\\n', need UTF-8"):
+        load_data(tmp_path)

@@ -160,3 +160,11 @@ def test_any_number_of_nothing(tmp_path: Path, kind: str) -> None:
         archive.writestr("y_train.npy", header)
     with pytest.raises(InputError, match="y_train holds nothing"):
         load_data(path)
+
+
+@pytest.mark.parametrize("code", [0x110000, 2**32 - 1, 0xD800])
+def test_text_that_is_none(tmp_path: Path, code: int) -> None:
+    text = np.array([code, 98, 97, 98], dtype=np.uint32).view("<U1")
+    path = write(tmp_path / "a.npz", x_train=np.eye(4), y_train=text)
+    with pytest.raises(InputError, match="y_train holds numbers that are no characters"):
+        load_data(path)

@@ -25,18 +25,28 @@ from deeplda.cli import main
 
 @dataclass
 class Command:
-    """A command that was started. `errors` is where its stderr goes."""
+    """A command that was started. What it says comes by a pipe, which a full disk does not stop."""
 
     pid: int
-    errors: Path
+    pipe: int
+    said: str = ""
     code: int | None = None
 
     def wait(self):
         """The exit code, negative for a signal."""
+        self.listen()
         if self.code is None:
             _, status = os.waitpid(self.pid, 0)
             self.code = os.waitstatus_to_exitcode(status)
         return self.code
+
+    def listen(self):
+        """All it said, once it has ended."""
+        if self.pipe is not None:
+            with os.fdopen(self.pipe) as stream:
+                self.said = stream.read()
+            self.pipe = None
+        return self.said
 
     def running(self):
         time.sleep(0.005)
@@ -53,7 +63,7 @@ class Command:
 
     def sentence(self):
         """The last line it said; it must not be that of a traceback."""
-        text = self.errors.read_text()
+        text = self.listen()
         assert "Traceback" not in text, text
         return text.strip().splitlines()[-1] if text.strip() else ""
 
@@ -69,16 +79,17 @@ def everything_imported(tmp_path_factory):
 
 
 @pytest.fixture
-def start(tmp_path):
+def start():
     """Starts `deeplda` with these arguments in the folder `cwd`; `first` runs in its process before anything else."""
     started = []
 
     def begin(cwd, *arguments, first=None):
-        errors = tmp_path / f"stderr-{len(started)}"
+        ours, its = os.pipe()
         pid = os.fork()
         if not pid:
-            _run(cwd, [str(argument) for argument in arguments], errors, first)
-        started.append(Command(pid, errors))
+            _run(cwd, [str(argument) for argument in arguments], its, first)
+        os.close(its)
+        started.append(Command(pid, ours))
         return started[-1]
 
     yield begin
@@ -86,16 +97,16 @@ def start(tmp_path):
         command.kill()
 
 
-def _run(cwd, arguments, errors, first):
+def _run(cwd, arguments, pipe, first):
     """In the child: run the command and leave, whatever happens."""
     code = 99
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         warnings.resetwarnings()
         os.chdir(cwd)
-        descriptor = os.open(errors, os.O_WRONLY | os.O_CREAT, 0o644)
-        os.dup2(descriptor, 1)
-        os.dup2(descriptor, 2)
+        os.dup2(pipe, 1)
+        os.dup2(pipe, 2)
+        os.close(pipe)
         sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
         if first is not None:
             first()
@@ -117,7 +128,7 @@ def done(start):
 
     def run(cwd, *arguments, first=None):
         command = start(cwd, *arguments, first=first)
-        assert command.wait() == 0, command.errors.read_text()
+        assert command.wait() == 0, command.said
         return command
 
     return run

@@ -38,7 +38,7 @@ def kill_and_resume(start, tmp_path):
                     if process.kill():
                         killed += 1
                         continue
-                assert process.wait() == 0, process.errors.read_text()
+                assert process.wait() == 0, process.said
                 break
         print(f"{killed} kills over {len(folders)} folders")
         return folders

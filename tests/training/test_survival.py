@@ -111,6 +111,8 @@ def test_a_second_process_is_refused(places):
     _, folder = places
     first = start(folder)
     wait_for_step(first, folder / "run", 1)
+    # Held where it is, so that it cannot come to its end first.
+    first.send_signal(signal.SIGSTOP)
     second = start(folder, "--resume")
     _, errors = second.communicate(timeout=60)
     assert second.returncode == 2

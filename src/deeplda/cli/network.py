@@ -43,7 +43,7 @@ def network(
     for row in rows:
         output = "x".join(map(str, row.output_shape))
         table.add_row(row.layer, output, f"{row.parameters:,}", f"{row.flops:,}")
-    Console(highlight=False).print(table)
+    Console(highlight=False, markup=False).print(table)
 
 
 def _shape(text: str) -> tuple[int, ...]:

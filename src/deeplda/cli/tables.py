@@ -15,7 +15,8 @@ def print_scores(
     scores: dict[str, Any], class_names: list[str], *, title: str, mirrored: dict[str, Any] | None = None
 ) -> None:
     """Accuracy by predictor, beside that with mirror images where there is one, and the confusion matrix."""
-    console = Console(highlight=False)
+    # Names are the data's own: brackets in them are no markup.
+    console = Console(highlight=False, markup=False)
     table = Table("predictor", title=f"{title}: {scores['n']:,} samples", title_justify="left")
     table.add_column("accuracy", justify="right")
     table.add_column("balanced accuracy", justify="right")
@@ -43,4 +44,4 @@ def print_subclasses(subclasses: dict[str, dict[str, Any]]) -> None:
     for name, found in subclasses.items():
         right = f"{100 * found['right'] / found['decided']:.2f} %" if found["decided"] else "-"
         table.add_row(name, str(found["decided"]), right)
-    Console(highlight=False).print(table)
+    Console(highlight=False, markup=False).print(table)

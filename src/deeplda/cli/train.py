@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from deeplda.cli.processes import in_a_job, is_silent, run_together
-from deeplda.errors import InputError, StoppedError
+from deeplda.errors import InputError, StoppedError, got
 from deeplda.training.config import RunConfig, TrainConfig
 
 if TYPE_CHECKING:
@@ -99,6 +99,14 @@ def _agree_with(
     if not there:
         return settings
     existing = RunConfig.read(folder / "run.toml")
+    if ":" in (existing.network or "") and settings.network != existing.network:
+        raise InputError(
+            got(
+                f"the network of {folder} is the code {existing.network!r}",
+                need="your word that it may run",
+                do=f"pass --network {existing.network}",
+            )
+        )
     names = set(chosen) if recipe is None else set(RunConfig.model_fields)
     for name in sorted(names):
         if (before := getattr(existing, name)) != (now := getattr(settings, name)):

@@ -53,13 +53,23 @@ def _load(path: Path) -> dict[str, NDArray[Any]]:
             members = [name for name in _MEMBERS if f"{name}.npy" in archive.namelist()]
             require_memory(sum(_checked_size(path, archive, name) for name in members), str(path))
         with np.load(path, allow_pickle=False) as loaded:
-            return {name: loaded[name] for name in members}
+            arrays = {name: loaded[name] for name in members}
     except InputError:
         raise
     except MemoryError:
         raise InputError(_wrong(path, "does not fit in memory", "a smaller file")) from None
     except Exception as error:  # zipfile, zlib and numpy raise many kinds for a broken file
         raise InputError(_wrong(path, f"cannot be read ({error})", "a whole .npz file, as np.savez writes")) from None
+    for name, array in arrays.items():
+        if array.dtype.kind == "U" and not _is_text(array):
+            raise InputError(_wrong(path, f"{name} holds numbers that are no characters", "text"))
+    return arrays
+
+
+def _is_text(array: NDArray[np.str_]) -> bool:
+    """Whether each of its numbers is a character. Python stops with an error of its own where one is not."""
+    codes = np.frombuffer(array.tobytes(), dtype=np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
+    return not ((codes > 0x10FFFF) | ((codes >= 0xD800) & (codes < 0xE000))).any()
 
 
 def _checked_size(path: Path, archive: zipfile.ZipFile, name: str) -> int:

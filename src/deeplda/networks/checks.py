@@ -48,7 +48,7 @@ def image_channels(sample_shape: Sequence[int], *, network: str, least: int) -> 
 
 def scaled(channels: int, width: float) -> int:
     """A hidden layer's `channels` times `width`, rounded. InputError if that leaves less than one channel."""
-    if not (math.isfinite(width) and width * channels >= 1):
+    if not (math.isfinite(width * channels) and width * channels >= 1):
         raise InputError(
             got(
                 f"width={width} for a layer of {channels} channels",

@@ -10,9 +10,11 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from deeplda.data import Data, Part, load_data
+from deeplda.data.memory import available_memory
 from deeplda.errors import InputError, TrainingError, got
 from deeplda.model import Model, ModelCard, no_mirror_image
 from deeplda.networks import StartsFromData, build_network, default_network, training_flops
+from deeplda.networks.allocation import AllocationLimit
 from deeplda.objective import RDLDALoss, large_batch_backward
 from deeplda.predictors import Softmax
 from deeplda.subclasses import SubclassMap
@@ -225,7 +227,11 @@ def _optimizer(config: RunConfig, trained: nn.Module) -> torch.optim.Optimizer:
 def check_settings(config: RunConfig, data: Data, world: World = ALONE) -> None:
     """Raise InputError for a device or a network that cannot be had, before anything is written."""
     pick_device(config.device)
-    _build_network(config, data, SubclassMap(tuple(range(len(data.class_names)))))
+    too_large = got(
+        "a network that does not fit in memory", need="a smaller one", do="lower --width or --embedding-dim"
+    )
+    with AllocationLimit(available_memory() or 2**62, too_large):
+        _build_network(config, data, SubclassMap(tuple(range(len(data.class_names)))))
     if config.tta == "mirror" and len(data.sample_shape) != 3:
         raise InputError(no_mirror_image(data.sample_shape))
     if config.batch_size < 2 * world.size:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from deeplda.errors import InputError
+from deeplda.files import read_toml
 
 
 class ObjectiveConfig(BaseModel):
@@ -168,14 +168,6 @@ class AutoencoderConfig(_OnData, LoopConfig):
         )
 
 
-def read_toml(file: Path) -> dict[str, Any]:
-    """A TOML file as a mapping. Raises InputError where it cannot be read."""
-    try:
-        return tomllib.loads(file.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(f"{file} cannot be read as TOML: {error}") from None
-
-
 def first_mistake(error: ValidationError) -> str:
     """A pydantic error as one sentence: which setting, what came, what is wanted."""
     first = error.errors()[0]
@@ -185,7 +177,14 @@ def first_mistake(error: ValidationError) -> str:
     name = str(first["loc"][0])
     if first["type"] == "extra_forbidden":
         return f"{name} is not a setting"
-    return f"{name} is {first['input']!r}: {message[0].lower()}{message[1:]}"
+    return f"{name} is {_shown(first['input'])}: {message[0].lower()}{message[1:]}"
+
+
+def _shown(value: object) -> str:
+    try:
+        return repr(value)
+    except ValueError:  # Python writes no number of thousands of digits
+        return "a huge number"
 
 
 def _toml(value: str | bool | float | int) -> str:

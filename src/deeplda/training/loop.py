@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from deeplda.data import Data, Part
-from deeplda.errors import StoppedError
+from deeplda.errors import InputError, StoppedError
 from deeplda.training.batches import BatchSource
 from deeplda.training.checkpoint import Counters, Snapshot
 from deeplda.training.config import LoopConfig
@@ -108,6 +108,8 @@ def train(
             batches = epoch_batches(
                 data.train.labels, config.batch_size, kind=config.sampler, seed=config.seed, epoch=counters.epoch
             )
+            if counters.step >= len(batches):
+                raise InputError(f"the checkpoint says {counters.step} of {len(batches)} steps: choose another --run")
             trainee.trained.train()
             for places in batches[counters.step :]:
                 step = counters.epoch * len(batches) + counters.step

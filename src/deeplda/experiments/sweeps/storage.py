@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Generator
 from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,13 +72,17 @@ def _journal(folder: Path) -> JournalStorage:
         raise InputError(f"{file} is not a regular file: remove it and start again")
     try:
         return JournalStorage(_Journal(file))
-    except OSError:
+    except (OSError, InputError):
         raise
     except Exception as error:  # lines that are no journal's make Optuna raise nearly anything
-        raise InputError(
-            f"{file} is damaged ({type(error).__name__}: {error}): remove it and start again, finished trials are kept "
-            "in their folders"
-        ) from None
+        raise InputError(_damaged(file, error)) from None
+
+
+def _damaged(file: Path, error: Exception) -> str:
+    return (
+        f"{file} is damaged ({type(error).__name__}: {error}): remove it and start again, finished trials are kept "
+        "in their folders"
+    )
 
 
 class _Journal(JournalFileBackend):
@@ -89,6 +94,12 @@ class _Journal(JournalFileBackend):
     def __init__(self, file: Path) -> None:
         self._file, self._own_lock = file, JournalFileSymlinkLock(str(file))
         super().__init__(str(file), self._own_lock)
+
+    def read_logs(self, log_number_from: int) -> Generator[dict[str, Any], None, None]:
+        try:
+            yield from super().read_logs(log_number_from)
+        except ValueError as error:
+            raise InputError(_damaged(self._file, error)) from None
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         lines = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs).encode()
