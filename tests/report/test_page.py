@@ -129,6 +129,7 @@ def test_what_was_run_and_how_well(home, page):
         assert text in page.text
     for found in contents.scores["predictors"].values():
         assert f"{100 * found['balanced_accuracy']:.2f}\u00a0%" in page.text
+        assert f"{found['auc']:.4f}" in page.text
 
 
 def test_rows_of_numbers_have_no_images(home):

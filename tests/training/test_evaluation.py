@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from sklearn.metrics import accuracy_score, balanced_accuracy_score, confusion_matrix
+from sklearn.metrics import accuracy_score, balanced_accuracy_score, confusion_matrix, roc_auc_score
 
-from deeplda.training.evaluation import _accuracy, _balanced_accuracy, confusion
+from deeplda.training.evaluation import _accuracy, _balanced_accuracy, area_under_roc, confusion
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -20,3 +20,23 @@ def test_scores_are_scikit_learns(seed):
 def test_a_class_without_samples_does_not_count():
     table = confusion(np.array([0, 0, 1]), np.array([0, 2, 1]), 3)
     assert _balanced_accuracy(table) == pytest.approx(0.75)
+
+
+def test_area_under_roc_of_two_classes_orders_their_difference():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, 60)
+    scores = rng.standard_normal((60, 2)).round(1)
+    assert area_under_roc(labels, scores) == pytest.approx(roc_auc_score(labels, scores[:, 1] - scores[:, 0]))
+
+
+def test_area_under_roc_of_many_classes_is_the_mean_of_one_against_the_rest():
+    rng = np.random.default_rng(1)
+    labels, scores = rng.integers(0, 4, 80), 300 * rng.standard_normal((80, 4))
+    probabilities = np.exp(scores - np.logaddexp.reduce(scores, axis=1, keepdims=True))
+    assert area_under_roc(labels, scores) == pytest.approx(roc_auc_score(labels, probabilities, multi_class="ovr"))
+
+
+def test_area_under_roc_is_of_the_classes_present():
+    scores = np.array([[3.0, 0, 0], [2, 1, 0], [0, 2, 1]])
+    assert area_under_roc(np.array([0, 0, 1]), scores) == 1
+    assert area_under_roc(np.array([0, 0, 0]), scores) is None

@@ -18,14 +18,11 @@ def print_scores(
     # Names are the data's own: brackets in them are no markup.
     console = Console(highlight=False, markup=False)
     table = Table("predictor", title=f"{title}: {scores['n']:,} samples", title_justify="left")
-    table.add_column("accuracy", justify="right")
-    table.add_column("balanced accuracy", justify="right")
-    if mirrored:
-        table.add_column("mirrored", justify="right")
-        table.add_column("mirrored, balanced", justify="right")
+    for column in ("accuracy", "balanced", "AUC", *(["mirrored", "balanced", "AUC"] if mirrored else [])):
+        table.add_column(column, justify="right")
     for name in scores["predictors"]:
         found = [kind["predictors"][name] for kind in (scores, mirrored) if kind]
-        table.add_row(name, *(f"{100 * one[key]:.2f} %" for one in found for key in ("accuracy", "balanced_accuracy")))
+        table.add_row(name, *(cell for one in found for cell in _cells(one)))
     console.print(table)
     if len(class_names) <= _MOST_CLASSES:
         decided = Table("true \\ decided", title="confusion matrix", title_justify="left")
@@ -34,6 +31,11 @@ def print_scores(
         for name, row in zip(class_names, scores["confusion"], strict=True):
             decided.add_row(name, *(str(count) for count in row))
         console.print(decided)
+
+
+def _cells(found: dict[str, Any]) -> list[str]:
+    shares = [f"{100 * found[key]:.2f} %" for key in ("accuracy", "balanced_accuracy")]
+    return [*shares, "-" if found["auc"] is None else f"{found['auc']:.4f}"]
 
 
 def print_subclasses(subclasses: dict[str, dict[str, Any]]) -> None:

@@ -80,7 +80,7 @@ def _predictors(plain: dict[str, Any], mirrored: dict[str, Any] | None) -> Html 
     kinds = [plain, mirrored["predictors"]] if mirrored else [plain]
     if len(plain) == len(kinds) == 1:
         return ()
-    columns = ["predictor", "accuracy", "balanced", *(["mirrored", "balanced"] if mirrored else [])]
+    columns = ["predictor", "accuracy", "balanced", "AUC", *(["mirrored", "balanced", "AUC"] if mirrored else [])]
     head = [element("th", text, scope="col") for text in columns]
     rows = [
         element(
@@ -88,15 +88,17 @@ def _predictors(plain: dict[str, Any], mirrored: dict[str, Any] | None) -> Html 
             element(
                 "th", words.PREDICTORS[name], element("span", " decides", class_="hint") if not i else (), scope="row"
             ),
-            [
-                element("td", words.percent(kind[name][key]))
-                for kind in kinds
-                for key in ("accuracy", "balanced_accuracy")
-            ],
+            [element("td", cell) for kind in kinds for cell in _cells(kind[name])],
         )
         for i, name in enumerate(plain)
     ]
     return element("table", element("thead", element("tr", head)), element("tbody", rows), class_="predictors")
+
+
+def _cells(found: dict[str, Any]) -> list[str]:
+    auc = found.get("auc")  # runs before version 0.1 have none
+    shares = [words.percent(found[key]) for key in ("accuracy", "balanced_accuracy")]
+    return [*shares, "-" if auc is None else f"{auc:.4f}"]
 
 
 def _embedding(contents: RunContents) -> Html:

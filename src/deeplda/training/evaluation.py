@@ -44,31 +44,33 @@ def gather_statistics(model: Model, part: Part, watch: Watch = unwatched, world:
 def evaluate(
     model: Model, part: Part, watch: Watch = unwatched, world: World = ALONE, *, mirror: bool = False
 ) -> dict[str, Any] | None:
-    """Accuracy and balanced accuracy by every predictor, and the confusion matrix of the deciding one.
+    """Accuracy, balanced accuracy and area under the ROC curve by every predictor, and the deciding one's confusion.
 
     None for a part without samples, else
-    {"n", "accuracy", "predictors": {name: {"accuracy", "balanced_accuracy"}}, "confusion"}; confusion[i][j] counts
-    samples of class i that were taken for class j. The processes of a `world` take a share of the samples each. With
-    `mirror` the embedding is the mean of those of an image and of its mirror image.
+    {"n", "accuracy", "predictors": {name: {"accuracy", "balanced_accuracy", "auc"}}, "confusion"}; confusion[i][j]
+    counts samples of class i that were taken for class j. The processes of a `world` take a share of the samples each.
+    With `mirror` the embedding is the mean of those of an image and of its mirror image.
     """
     if len(part) == 0:
         return None
-    decisions: dict[str, list[NDArray[np.int64]]] = {name: [] for name in model.card.predictors}
-    inputs, labels = world.share(part.inputs), world.share(part.labels)
+    inputs, classes = world.share(part.inputs), len(model.class_names)
+    found: dict[str, list[NDArray[np.float64]]] = {name: [np.empty((0, classes))] for name in model.card.predictors}
     for embedding in watch(model.embeddings(inputs, mirror=mirror), len(inputs), "scoring"):
-        for name, found in decisions.items():
-            found.append(model.class_scores(embedding, name).argmax(1).cpu().numpy())
-    classes = len(model.class_names)
-    tables = {
-        name: world.total(confusion(labels, np.concatenate([labels[:0], *found]), classes))
-        for name, found in decisions.items()
-    }
+        for name, scores in found.items():
+            scores.append(model.class_scores(embedding, name).cpu().numpy())
+    labels = np.concatenate(world.gather(world.share(part.labels)))
+    gathered = {name: np.concatenate(world.gather(np.concatenate(scores))) for name, scores in found.items()}
+    tables = {name: confusion(labels, scores.argmax(1), classes) for name, scores in gathered.items()}
     deciding = tables[model.card.predictors[0]]
     return {
         "n": len(part),
         "accuracy": _accuracy(deciding),
         "predictors": {
-            name: {"accuracy": _accuracy(table), "balanced_accuracy": _balanced_accuracy(table)}
+            name: {
+                "accuracy": _accuracy(table),
+                "balanced_accuracy": _balanced_accuracy(table),
+                "auc": area_under_roc(labels, gathered[name]),
+            }
             for name, table in tables.items()
         },
         "confusion": deciding.tolist(),
@@ -90,6 +92,29 @@ def subclass_scores(model: Model, part: Part) -> dict[str, dict[str, int]]:
 def confusion(labels: NDArray[np.int64], predicted: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
     """How often each class (row) was taken for each (column), (C, C)."""
     return np.bincount(labels * classes + predicted, minlength=classes * classes).reshape(classes, classes)
+
+
+def area_under_roc(labels: NDArray[np.int64], scores: NDArray[np.float64]) -> float | None:
+    """How often a sample of a class is given a higher probability of it than one of another class, mean over classes.
+
+    A tie counts half; 1 is a perfect order, 0.5 none. The probability is the softmax of the scores (n, C). None where
+    all samples are of one class.
+    """
+    raised = np.exp(scores - scores.max(1, keepdims=True))
+    probabilities = raised / raised.sum(1, keepdims=True)
+    present = np.unique(labels)
+    if len(present) == 1:
+        return None
+    return float(np.mean([_share_in_order(labels == label, probabilities[:, label]) for label in present]))
+
+
+def _share_in_order(positive: NDArray[np.bool_], values: NDArray[np.float64]) -> float:
+    """Of the pairs of a positive and another sample, by the ranks of the positive ones. scikit-learn's
+    `roc_auc_score`, without the second that its import takes."""
+    _, place, ties = np.unique(values, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(ties) - (ties - 1) / 2)[place]
+    n = positive.sum()
+    return float((ranks[positive].mean() - (n + 1) / 2) / (len(positive) - n))
 
 
 def _accuracy(table: NDArray[np.int64]) -> float:

@@ -19,6 +19,7 @@ class _Strict(BaseModel):
 class _Predictor(_Strict):
     accuracy: Share
     balanced_accuracy: Share
+    auc: Share | None = None
 
 
 class _Scores(_Strict):
