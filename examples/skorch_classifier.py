@@ -29,12 +29,12 @@ class DiscriminantNet(ClassifierMixin, NeuralNet):
         self.predictor_ = Hyperplanes()
         return self
 
-    def fit(self, X: NDArray[np.float32], y: NDArray[np.int64]) -> Self:  # noqa: N803  # scikit-learn's name
+    def fit(self, X: NDArray[np.float32], y: NDArray[np.int64]) -> Self:
         super().fit(X, y)
         self.predictor_.fit(self.forward(X), torch.from_numpy(y))
         return self
 
-    def predict(self, X: NDArray[np.float32]) -> NDArray[np.int64]:  # noqa: N803
+    def predict(self, X: NDArray[np.float32]) -> NDArray[np.int64]:
         return self.predictor_.predict(self.forward(X)).numpy()
 
 

@@ -89,6 +89,8 @@ def change_card(folder, **changes):
 def test_nothing_there(tmp_path):
     with pytest.raises(InputError, match="holds no model"):
         load(tmp_path)
+    with pytest.raises(InputError, match="there is no folder"):
+        load(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize(

@@ -293,8 +293,9 @@ def _with_room_for(state: dict[str, Tensor], card: ModelCard, network: nn.Module
 def read_card(file: Path) -> ModelCard:
     """Read model.json. Raises InputError where it is missing or not a model's."""
     if not file.is_file():
+        what = f"{file.parent} holds no model" if file.parent.is_dir() else f"there is no folder {file.parent}"
         raise InputError(
-            got(f"{file.parent} holds no model", need="model.json and weights.safetensors", do="finish the training")
+            got(what, need="model.json and weights.safetensors", do="give the folder of a finished run or of its model")
         )
     try:
         return ModelCard.model_validate_json(read_small(file))

@@ -147,7 +147,7 @@ def test_a_finished_run_says_so(home):
         (("train", "--network", "dorfernet"), "24"),
         (("trian",), 'Did you mean "train"?'),
         (("evaluate", "nothing"), "nothing is no run"),
-        (("predict", "nothing", "images"), "nothing holds no model"),
+        (("predict", "nothing", "images"), "there is no folder nothing"),
         (("predict", "runs/digits"), "no files were given"),
         (("predict", "runs/digits", "nowhere.png"), "nowhere.png does not exist"),
         (("network", "--input", "3by3"), "is no shape"),

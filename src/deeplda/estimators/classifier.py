@@ -174,7 +174,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         self.verbose = verbose
         self.random_state = random_state
 
-    def fit(self, X: ArrayLike, y: ArrayLike, **refused: object) -> Self:  # noqa: N803
+    def fit(self, X: ArrayLike, y: ArrayLike, **refused: object) -> Self:
         """Train on samples X, (n, features) or (n, channels, height, width), with labels y, (n,)."""
         _refuse(refused)
         inputs, targets = validate_data(self, X, y, dtype=_DTYPES, allow_nd=True, force_writeable=True)
@@ -201,22 +201,22 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         self._finish(Part(train_part.inputs, labels), log_weights)
         return self
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Label of each sample, (n,)."""
         places = self._apply(X, self._scores).argmax(1)
         labels: NDArray[Any] = self.classes_[places]
         return labels
 
-    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """Probability of each class, (n, n_classes), in the order of `classes_`."""
         return self._apply(X, lambda embedding: self._scores(embedding).softmax(1))
 
-    def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
+    def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
         """Score of each class, (n, n_classes); for two classes that of the second less that of the first, (n,)."""
         scores = self._apply(X, self._scores)
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
-    def transform(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
+    def transform(self, X: ArrayLike) -> NDArray[np.float64]:
         """The discriminant coordinates, (n, n_components): the embedding projected on the discriminant directions.
 
         Along each, the training samples have variance 1 within classes (as far as S'_W, with its alpha and lam, is
@@ -329,7 +329,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     def _scores(self, embedding: Tensor) -> Tensor:
         return self.model_.class_scores(embedding)
 
-    def _apply(self, X: ArrayLike, linear: Callable[[Tensor], Tensor]) -> NDArray[np.float64]:  # noqa: N803
+    def _apply(self, X: ArrayLike, linear: Callable[[Tensor], Tensor]) -> NDArray[np.float64]:
         """`linear` of the embedding of X."""
         check_is_fitted(self)
         inputs = validate_data(self, X, reset=False, dtype=_DTYPES, allow_nd=True, force_writeable=True)

@@ -1,0 +1,117 @@
+"""Where the time of a training step of the fast recipe goes, and what layout and kept memory are worth.
+
+    python benchmarks/step.py [--width 1]
+
+FastNet on images of 3x32x32, Pillai's statistic, Muon, all cores. Each variant runs in a process of its own: as
+`deeplda train` runs it, with images stored plane by plane, and with freed memory given back to the system. Beside the
+arithmetic of a step stands that of a matrix product of the same kind as its largest convolution's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from statistics import median
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from deeplda import RDLDALoss
+from deeplda.networks import FastNet, training_flops
+from deeplda.training.kept_memory import keep_freed_memory
+from deeplda.training.muon import Muon
+
+SHAPE, CLASSES = (3, 32, 32), 10
+VARIANTS = {"as trained": "", "images plane by plane": "planes", "memory given back": "given-back"}
+KINDS = {"convolution": "convolutions", "gelu": "GELU", "pool": "pooling", "batch_norm": "batch normalisation"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="The time of a training step of the fast recipe.")
+    parser.add_argument("--width", type=float, default=0.5, help="of FastNet")
+    parser.add_argument("--batch", type=int, default=2000)
+    parser.add_argument("--turns", type=int, default=3, help="how often every variant is measured")
+    parser.add_argument(
+        "--variant", choices=list(VARIANTS.values()), help="measure this alone, for a process of its own"
+    )
+    options = parser.parse_args()
+    if options.variant is not None:
+        print(images_a_second(options))
+        return
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, FastNet of width {options.width:g}\n")
+    speeds = {name: [fresh_process(variant) for _ in range(options.turns)] for name, variant in VARIANTS.items()}
+    first = median(speeds["as trained"])
+    for name, found in speeds.items():
+        print(f"{name:28}{median(found):8.0f} images/s   x {median(found) / first:.2f}")
+    print()
+    for name, share in shares(options).most_common():
+        print(f"{name:28}{100 * share:7.1f} % of the step")
+    arithmetic = first * training_flops(FastNet(SHAPE, CLASSES, width=options.width), SHAPE) / 1e9
+    print(f"\n{arithmetic:.0f} GFLOP/s in the step, {product_speed(options):.0f} in a matrix product")
+
+
+def fresh_process(variant: str) -> float:
+    command = [sys.executable, __file__, *sys.argv[1:], f"--variant={variant}"]
+    return float(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+
+
+def step_of(options: argparse.Namespace, *, planes: bool = False) -> Callable[[], None]:
+    torch.manual_seed(0)
+    layout = torch.contiguous_format if planes else torch.channels_last
+    network = FastNet(SHAPE, CLASSES, width=options.width).to(memory_format=layout)
+    criterion = RDLDALoss(alpha=1.0, statistic="pillai")
+    optimizer = Muon(network.parameters(), lr=0.5, filter_lr=0.24, momentum=0.85, weight_decay=1e-4)
+    images = torch.randn(options.batch, *SHAPE).contiguous(memory_format=layout)
+    labels = torch.arange(options.batch) % CLASSES
+
+    def step() -> None:
+        optimizer.zero_grad()
+        criterion(network(images), labels).backward()
+        optimizer.step()
+
+    return step
+
+
+def images_a_second(options: argparse.Namespace) -> float:
+    if options.variant != "given-back":
+        keep_freed_memory()
+    step = step_of(options, planes=options.variant == "planes")
+    step()
+    return options.batch / median(seconds(step) for _ in range(3))
+
+
+def seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def shares(options: argparse.Namespace) -> Counter[str]:
+    """Of the time of one step, by kind of operation."""
+    keep_freed_memory()
+    step = step_of(options)
+    step()
+    with profile(activities=[ProfilerActivity.CPU]) as found:
+        step()
+    spent: Counter[str] = Counter()
+    for event in found.key_averages():
+        kind = next((words for part, words in KINDS.items() if part in event.key), "everything else")
+        spent[kind] += event.self_cpu_time_total
+    whole = sum(spent.values())
+    return Counter({kind: time / whole for kind, time in spent.items()})
+
+
+def product_speed(options: argparse.Namespace) -> float:
+    """GFLOP/s of a matrix product of the shape of a convolution of the last group, unfolded."""
+    channels = round(256 * options.width)
+    left, right = torch.randn(4096, 9 * channels), torch.randn(9 * channels, channels)
+    fastest = min(seconds(lambda: left @ right) for _ in range(40))
+    return 2 * 4096 * 9 * channels * channels / fastest / 1e9
+
+
+if __name__ == "__main__":
+    main()
