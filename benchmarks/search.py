@@ -70,7 +70,8 @@ def sweep(folder: Path, grid: Grid) -> None:
     settings = {name: value for name, value in (read_recipe("fast-cifar10") | SHORT).items() if value is not None}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sweep.toml").write_text(_toml("settings", settings) + _toml("grid", grid))
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
+    paths = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     command = [sys.executable, "-m", "deeplda", "sweep", "--sweep", str(folder), "--workers", str(os.cpu_count())]
     subprocess.run(command, check=True, env=environment)
 
