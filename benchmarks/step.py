@@ -43,13 +43,15 @@ def main() -> None:
         print(images_a_second(options))
         return
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, FastNet of width {options.width:g}\n")
-    speeds = {name: [fresh_process(variant) for _ in range(options.turns)] for name, variant in VARIANTS.items()}
-    first = median(speeds["as trained"])
-    for name, found in speeds.items():
-        print(f"{name:28}{median(found):8.0f} images/s   x {median(found) / first:.2f}")
+    # In turns: the machine's speed may change.
+    turns = [{name: fresh_process(variant) for name, variant in VARIANTS.items()} for _ in range(options.turns)]
+    for name in VARIANTS:
+        ratio = median(turn[name] / turn["as trained"] for turn in turns)
+        print(f"{name:28}{median(turn[name] for turn in turns):8.0f} images/s   x {ratio:.2f}")
     print()
     for name, share in shares(options).most_common():
         print(f"{name:28}{100 * share:7.1f} % of the step")
+    first = median(turn["as trained"] for turn in turns)
     arithmetic = first * training_flops(FastNet(SHAPE, CLASSES, width=options.width), SHAPE) / 1e9
     print(f"\n{arithmetic:.0f} GFLOP/s in the step, {product_speed(options):.0f} in a matrix product")
 
