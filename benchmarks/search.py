@@ -46,11 +46,20 @@ STAGES: dict[str, list[Grid]] = {
         {"statistic": STATISTICS, "learning_rate": [0.15, 1.5, 5.0], "seed": [0]},
         CROSS_ENTROPY | {"learning_rate": [0.15, 1.5, 5.0], "seed": [0]},
     ],
+    "alphas": [
+        {"statistic": ["pillai"], "alpha": [1.0, 0.9], "seed": [1, 2]},
+        {"statistic": ["pillai"], "alpha": [0.95, 0.8], "seed": [0, 1, 2]},
+    ],
+    "filter_rates": [
+        {"statistic": ["pillai", "smallest"], "filter_learning_rate": [0.12, 0.48], "seed": [0]},
+        CROSS_ENTROPY | {"filter_learning_rate": [0.12, 0.48], "seed": [0]},
+    ],
 }
 COLUMNS = (
     *("objective", "statistic", "alpha", "lam", "epsilon", "label_smoothing", "network", "width"),
     *("embedding_dim", "epochs", "learning_rate", "filter_learning_rate", "momentum", "seed"),
 )
+OF_LDA = ("statistic", "alpha", "lam", "epsilon")
 
 
 def main() -> None:
@@ -97,13 +106,11 @@ def finished(folder: Path) -> Iterator[dict[str, Any]]:
         settings = tomllib.loads((run / "run.toml").read_text())
         last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-2])
         eigenvalues = last.get("eigenvalues") or []
+        meant = [name for name in COLUMNS if settings["objective"] != "cce" or name not in OF_LDA]
         yield {
             "stage": run.parts[-3].rpartition("-")[0],
-            **{name: settings.get(name, "") for name in COLUMNS},
-            **{
-                f"validation_{name}": round(100 * scores["accuracy"], 2)
-                for name, scores in summary["validation"]["predictors"].items()
-            },
+            **{name: settings.get(name, "") if name in meant else "" for name in COLUMNS},
+            "validation": round(100 * summary["validation"]["accuracy"], 2),
             "eigenvalues": " ".join(f"{value:.3g}" for value in eigenvalues),
             "seconds": round(summary["seconds"]),
         }

@@ -54,7 +54,7 @@ def test_example(example, tmp_path):
 
 def test_loss_in_your_loop(tmp_path):
     output = output_of("loss_in_your_loop.py", tmp_path)
-    rows = {line[:40].strip(): float(line[40:49]) for line in output.splitlines() if "±" in line}
+    rows = {line[:44].strip(): float(line[44:53]) for line in output.splitlines() if "±" in line}
     assert len(rows) == 3
     assert min(rows.values()) > 95
 

@@ -135,7 +135,7 @@ def test_a_finished_run_says_so(home):
     ("arguments", "message"),
     [
         (("train", "--run", "runs/digits"), "holds a run already: pass --resume"),
-        (("train", "--resume", "--run", "runs/digits", "--alpha", "0.1"), "was started with alpha 0.6, not 0.1"),
+        (("train", "--resume", "--run", "runs/digits", "--alpha", "0.1"), "was started with alpha 1.0, not 0.1"),
         (("train", "--alpah", "1"), "Did you mean --alpha?"),
         (("train", "--alpha", "1.5"), "alpha is '1.5'"),
         (("train", "--statistic", "wilk"), "statistic is 'wilk'"),

@@ -132,7 +132,7 @@ def test_a_search_has_a_row_for_each_trial(tmp_path):
     sweep = start(tmp_path / "s", search={"trials": 2})
     finish(sweep, "search-000", 0.5, 0.5)
     (row,) = result_table(read_results(sweep)).rows
-    assert row.setting.label == "RDLDA alpha=0.6, lam=0.001, learning_rate=0.03, statistic=smallest"
+    assert row.setting.label == "DLDA (alpha=1), lam=0.001, learning_rate=0.03, statistic=wilks"
 
 
 @pytest.mark.parametrize("style", ["text", "markdown", "json", "csv"])

@@ -68,10 +68,10 @@ def oracle(
     h: Array,
     y: NDArray[np.int64],
     *,
-    alpha: float = 0.6,
+    alpha: float = 1.0,
     lam: float = 1e-3,
     epsilon: float = 1.0,
-    statistic: str = "smallest",
+    statistic: str = "wilks",
     scatter: str = "pooled",
     class_weight: str | None = None,
 ) -> Oracle:

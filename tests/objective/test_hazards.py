@@ -69,7 +69,7 @@ def test_classes_with_one_sample_in_the_reading_of_dorfer(statistic):
 @pytest.mark.parametrize("scatter", ["pooled", "sum", "dorfer"])
 def test_every_class_has_one_sample(scatter):
     h, _ = gaussian_batch(6, 4, 3)
-    assert_is_oracle(h, np.arange(6), scatter=scatter, alpha=1.0)
+    assert_is_oracle(h, np.arange(6), scatter=scatter, statistic="smallest")
 
 
 @every_statistic

@@ -264,7 +264,7 @@ class TestDiagnostics:
         h, y = gaussian_batch(100, 6, 6)
         h[:, 2] = 3.3
         features, labels = tensors(h, y)
-        criterion = RDLDALoss(alpha=0.3)
+        criterion = RDLDALoss(alpha=0.3, statistic="smallest")
         criterion(features, labels)
         eigenvalues = oracle(h, y, alpha=0.3).eigenvalues
         found = criterion.diagnostics

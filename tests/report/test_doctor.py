@@ -128,7 +128,8 @@ def smallest(values):
 
 def test_smallest_eigenvalue_stuck():
     """Random labels give about (5 - 1) / (200 - 5) = 0.0205."""
-    finding = only(run(smallest([0.001, 0.002, 0.001, 0.003, 0.002, 0.02])))
+    record = run(smallest([0.001, 0.002, 0.001, 0.003, 0.002, 0.02]))
+    finding = only(record, alpha=0.6, statistic="smallest")
     assert finding.severity == "problem"
     assert finding.what == "1 of 4 eigenvalues is stuck: the smallest is 0.02."
     assert "about 0.021 in batches of 200" in finding.why

@@ -30,8 +30,10 @@ def test_the_command_means_the_same_settings(settings):
 
 
 def test_headings():
-    assert words.objective(RunConfig()) == "regularised deep LDA, alpha 0.6, smallest statistic"
-    assert words.objective(RunConfig(objective="dlda")) == "deep LDA, smallest statistic"
+    assert words.objective(RunConfig()) == "deep LDA, wilks statistic"
+    assert words.objective(RunConfig(objective="dlda")) == "deep LDA, wilks statistic"
+    paper = RunConfig(alpha=0.6, statistic="smallest")
+    assert words.objective(paper) == "regularised deep LDA, alpha 0.6, smallest statistic"
     assert words.objective(RunConfig(objective="cce")) == "cross-entropy"
     assert words.data_name(RunConfig(data="/home/photos")) == "photos"
     assert words.data_name(RunConfig(data="cifar10")) == "cifar10"

@@ -31,9 +31,15 @@ def test_area_under_roc_of_two_classes_orders_their_difference():
 
 def test_area_under_roc_of_many_classes_is_the_mean_of_one_against_the_rest():
     rng = np.random.default_rng(1)
-    labels, scores = rng.integers(0, 4, 80), 300 * rng.standard_normal((80, 4))
+    labels, scores = rng.integers(0, 4, 80), 3 * rng.standard_normal((80, 4))
     probabilities = np.exp(scores - np.logaddexp.reduce(scores, axis=1, keepdims=True))
     assert area_under_roc(labels, scores) == pytest.approx(roc_auc_score(labels, probabilities, multi_class="ovr"))
+
+
+def test_area_under_roc_tells_certain_samples_apart():
+    """Their probabilities are all 0 or 1 in float64."""
+    labels, scores = np.array([0, 0, 1, 1, 1]), np.array([[900.0, 0], [800, 0], [700, 0], [600, 0], [850, 0]])
+    assert area_under_roc(labels, scores) == pytest.approx(5 / 6)
 
 
 def test_area_under_roc_is_of_the_classes_present():

@@ -22,7 +22,7 @@ class SharedSettings(TrainConfig):
     """Settings of every trial: those of `deeplda train`, but for the axes of a sweep."""
 
     objective: Annotated[Any, Parameter(parse=False)] = "rdlda"
-    alpha: Annotated[Any, Parameter(parse=False)] = 0.6
+    alpha: Annotated[Any, Parameter(parse=False)] = 1.0
     subclasses: Annotated[Any, Parameter(parse=False)] = 1
     seed: Annotated[Any, Parameter(parse=False)] = 0
 

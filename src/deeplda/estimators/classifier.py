@@ -66,8 +66,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     alpha, lam, epsilon, scatter
         Of the objective, as in `RDLDALoss`.
     statistic : {"wilks", "smallest", "pillai", "hotelling"}, default="wilks"
-        As in `RDLDALoss`, whose own default is the paper's, "smallest"; tables of a few hundred rows are fitted too
-        closely by that one.
+        As in `RDLDALoss`. The paper's, "smallest", fits tables of a few hundred rows too closely.
     predictor : {"hyperplanes", "nearest_mean", "classic_lda"}, default="hyperplanes"
         What decides on the embedding. With objective "cce" it is softmax and this is not looked at.
     embedding_dim : int, default=None
@@ -134,7 +133,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         *,
         network: str | nn.Module | NetworkFactory | None = None,
         objective: Literal["rdlda", "dlda", "cce"] = "rdlda",
-        alpha: float = 0.6,
+        alpha: float = 1.0,
         lam: float = 1e-3,
         epsilon: float = 1.0,
         statistic: Literal["smallest", "wilks", "pillai", "hotelling"] = "wilks",

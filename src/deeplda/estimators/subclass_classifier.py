@@ -58,7 +58,7 @@ class SubclassDeepLDAClassifier(DeepLDAClassifier):
         autoencoder_epochs: int = 20,
         network: str | nn.Module | NetworkFactory | None = None,
         objective: Literal["rdlda", "dlda", "cce"] = "rdlda",
-        alpha: float = 0.6,
+        alpha: float = 1.0,
         lam: float = 1e-3,
         epsilon: float = 1.0,
         statistic: Literal["smallest", "wilks", "pillai", "hotelling"] = "wilks",

@@ -12,7 +12,6 @@ from deeplda.model import ModelCard
 from deeplda.report.contents import RunRecord
 from deeplda.training.config import RunConfig
 
-OBJECTIVES = {"rdlda": "regularised deep LDA", "dlda": "deep LDA", "cce": "cross-entropy"}
 PREDICTORS = {
     "hyperplanes": "hyperplanes",
     "nearest_mean": "nearest mean",
@@ -31,10 +30,11 @@ def data_name(config: RunConfig) -> str:
 
 def objective(config: RunConfig) -> str:
     """For a heading: "regularised deep LDA, alpha 0.6"."""
-    alpha = f", alpha {config.alpha:g}" if config.objective == "rdlda" else ""
-    statistic = f", {config.statistic} statistic" if config.objective != "cce" else ""
     subclasses = f", {config.subclasses} subclasses a class" if config.subclasses != 1 else ""
-    return f"{OBJECTIVES[config.objective]}{alpha}{statistic}{subclasses}"
+    if config.objective == "cce":
+        return f"cross-entropy{subclasses}"
+    name = "deep LDA" if config.alpha == 1 else f"regularised deep LDA, alpha {config.alpha:g}"
+    return f"{name}, {config.statistic} statistic{subclasses}"
 
 
 def chosen_settings(config: RunConfig) -> dict[str, Any]:

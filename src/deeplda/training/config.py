@@ -20,11 +20,11 @@ class ObjectiveConfig(BaseModel):
     objective: Literal["rdlda", "dlda", "cce"] = Field(
         "rdlda", description="rdlda; dlda (rdlda with alpha 1); or cce, cross-entropy."
     )
-    alpha: float = Field(0.6, ge=0, le=1, description="Share of the off-diagonal of S_W that is kept.")
+    alpha: float = Field(1.0, ge=0, le=1, description="Share of the off-diagonal of S_W that is kept.")
     lam: float = Field(1e-3, ge=0, allow_inf_nan=False, description="Ridge added to S_W.")
     epsilon: float = Field(1.0, ge=0, description="Eigenvalues up to the smallest plus this enter the loss.")
     statistic: Literal["smallest", "wilks", "pillai", "hotelling"] = Field(
-        "smallest", description="Statistic of the eigenvalues; smallest is the paper's."
+        "wilks", description="Statistic of the eigenvalues; smallest is the paper's."
     )
     scatter: Literal["pooled", "sum", "dorfer"] = Field("pooled", description="Reading of the scatter matrices.")
     class_weight: Literal["balanced"] | None = Field(None, description="balanced: rare classes count as much.")

@@ -97,15 +97,18 @@ def confusion(labels: NDArray[np.int64], predicted: NDArray[np.int64], classes: 
 def area_under_roc(labels: NDArray[np.int64], scores: NDArray[np.float64]) -> float | None:
     """How often a sample of a class is given a higher probability of it than one of another class, mean over classes.
 
-    A tie counts half; 1 is a perfect order, 0.5 none. The probability is the softmax of the scores (n, C). None where
-    all samples are of one class.
+    A tie counts half; 1 is a perfect order, 0.5 none. The probability is the softmax of the scores (n, C), compared by
+    its log odds, which do not round to 0 or 1. None where all samples are of one class.
     """
-    raised = np.exp(scores - scores.max(1, keepdims=True))
-    probabilities = raised / raised.sum(1, keepdims=True)
     present = np.unique(labels)
     if len(present) == 1:
         return None
-    return float(np.mean([_share_in_order(labels == label, probabilities[:, label]) for label in present]))
+    return float(np.mean([_share_in_order(labels == label, _log_odds(scores, label)) for label in present]))
+
+
+def _log_odds(scores: NDArray[np.float64], label: int) -> NDArray[np.float64]:
+    odds: NDArray[np.float64] = scores[:, label] - np.logaddexp.reduce(np.delete(scores, label, axis=1), axis=1)
+    return odds
 
 
 def _share_in_order(positive: NDArray[np.bool_], values: NDArray[np.float64]) -> float:
