@@ -19,6 +19,7 @@ from deeplda.report.sections import (
     legend,
     plot_controls,
     scatter,
+    scrolling,
     section,
 )
 from deeplda.report.training_section import training_section
@@ -92,7 +93,8 @@ def _predictors(plain: dict[str, Any], mirrored: dict[str, Any] | None) -> Html 
         )
         for i, name in enumerate(plain)
     ]
-    return element("table", element("thead", element("tr", head)), element("tbody", rows), class_="predictors")
+    table = element("table", element("thead", element("tr", head)), element("tbody", rows), class_="predictors")
+    return scrolling("Scores of the predictors", table)
 
 
 def _cells(found: dict[str, Any]) -> list[str]:
