@@ -103,11 +103,20 @@ def area_under_roc(labels: NDArray[np.int64], scores: NDArray[np.float64]) -> fl
     present = np.unique(labels)
     if len(present) == 1:
         return None
-    return float(np.mean([_share_in_order(labels == label, _log_odds(scores, label)) for label in present]))
+    odds = _log_odds(scores)
+    return float(np.mean([_share_in_order(labels == label, odds[:, label]) for label in present]))
 
 
-def _log_odds(scores: NDArray[np.float64], label: int) -> NDArray[np.float64]:
-    odds: NDArray[np.float64] = scores[:, label] - np.logaddexp.reduce(np.delete(scores, label, axis=1), axis=1)
+def _log_odds(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """log(p / (1 - p)) of the softmax p of each row; that of the best is its lead over all others, 1 - p being lost."""
+    rows, best = np.arange(len(scores)), scores.argmax(1)
+    others = scores.copy()
+    others[rows, best] = -np.inf
+    lead = scores[rows, best] - np.logaddexp.reduce(others, axis=1)
+    logs = scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)
+    logs[rows, best] = -1  # replaced below; the others are at most log(1/2)
+    odds: NDArray[np.float64] = logs - np.log1p(-np.exp(logs))
+    odds[rows, best] = lead
     return odds
 
 
