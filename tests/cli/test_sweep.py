@@ -104,7 +104,8 @@ def test_the_papers_tables(defined, table):
     assert definition == paper_table(table, "full")
     folder, definition = defined("--table", str(table), "--scale", "quick", "--seeds", "5")
     assert folder == f"sweeps/table{table}-quick"
-    assert definition.grid == paper_table(table, "quick").grid | {"seed": [5]}
+    (grid,) = paper_table(table, "quick").grids
+    assert definition.grids == (grid | {"seed": [5]},)
     assert definition.scale == "quick"
 
 
@@ -123,13 +124,14 @@ def test_arguments_make_the_definition(defined, tmp_path):
     assert definition.settings["lam"] == 0.01
     assert definition.settings["network"] == "fastnet"
     assert "alpha" not in definition.settings
-    assert definition.grid == {
+    (grid,) = definition.grids
+    assert grid == {
         "objective": ["rdlda", "cce"],
         "subclasses": [1, "auto"],
         "alpha": [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0],
         "seed": [0, 1, 2],
     }
-    assert defined("--objectives", "cce")[1].grid == {"objective": ["cce"], "seed": [0, 1, 2]}
+    assert defined("--objectives", "cce")[1].grids == ({"objective": ["cce"], "seed": [0, 1, 2]},)
 
 
 @pytest.mark.parametrize(

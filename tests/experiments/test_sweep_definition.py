@@ -81,6 +81,45 @@ def test_axes_of_ones_own():
     assert "rdlda-alpha0.5-learning_rate0.1-seed0" in definition.trials()
 
 
+def test_several_grids_in_one_sweep(tmp_path):
+    (tmp_path / "s.toml").write_text(
+        """
+        recipe = "quick"
+        [[grid]]
+        statistic = ["wilks", "pillai"]
+        learning_rate = [1.5]
+        seed = [0, 1]
+        [[grid]]
+        objective = ["cce"]
+        label_smoothing = [0.2]
+        seed = [1, 0, 2]
+        """
+    )
+    definition = Definition.read(tmp_path / "s.toml")
+    assert list(definition.trials()) == [
+        "rdlda-statisticwilks-learning_rate1.5-seed0", "rdlda-statisticpillai-learning_rate1.5-seed0",
+        "cce-label_smoothing0.2-seed0",
+        "rdlda-statisticwilks-learning_rate1.5-seed1", "rdlda-statisticpillai-learning_rate1.5-seed1",
+        "cce-label_smoothing0.2-seed1",
+        "cce-label_smoothing0.2-seed2",
+    ]  # fmt: skip
+    rates = {own["objective"]: definition.config(own).learning_rate for own in definition.trials().values()}
+    assert rates == {"rdlda": 1.5, "cce": 0.5}
+
+
+def test_a_trial_of_two_grids_is_run_once():
+    definition = Definition(grid=[{"alpha": [0.5, 1.0], "seed": [0]}, {"alpha": [1.0], "seed": [0, 1]}])
+    assert list(definition.trials()) == ["rdlda-alpha0.5-seed0", "rdlda-alpha1-seed0", "rdlda-alpha1-seed1"]
+
+
+def test_axes_that_mean_nothing_to_an_objective_are_not_run_twice():
+    found = grid(objective=["rdlda", "cce"], statistic=["wilks", "pillai"], label_smoothing=[0.0, 0.2], seed=[0])
+    assert list(found.trials()) == [
+        "rdlda-statisticwilks-seed0", "rdlda-statisticpillai-seed0",
+        "cce-label_smoothing0-seed0", "cce-label_smoothing0.2-seed0",
+    ]  # fmt: skip
+
+
 def test_names_that_would_collide_are_refused():
     with pytest.raises(InputError, match="two trials of the grid would be named"):
         grid(network=["a:b", "a/b"], seed=[0]).trials()
@@ -97,6 +136,7 @@ def test_written_and_read_again(tmp_path):
         paper_table(2, "quick"),
         Definition(settings={"data": 'odd "name"\x7f', "flip": True, "lam": 1e-5}, search={"trials": 2}),
         Definition(storage="postgresql+psycopg://host/db", grid={"seed": [0]}),
+        Definition(grid=[{"alpha": [0.5], "seed": [0]}, {"objective": ["cce"]}]),
     ):
         definition.write(file)
         assert Definition.read(file) == definition
@@ -118,7 +158,8 @@ def test_the_recipe_of_a_file_gives_way_to_its_settings_and_axes(tmp_path):
         ({"settings": {}}, "epochs 4, not given now"),
         ({"grid": {"seed": [0, 1]}}, "grid of seed 0, not 0, 1"),
         ({"storage": "sqlite:///x"}, "no storage, which is sqlite:///x now"),
-        ({"grid": None, "search": {"trials": 2}}, "grid of seed 0, not given now"),
+        ({"grid": [{"seed": [0]}, {"seed": [1]}]}, "grid of seed 0, not given now"),
+        ({"grid": (), "search": {"trials": 2}}, "grid of seed 0, not given now"),
     ],
 )
 def test_differences_are_named(change, words):
@@ -130,6 +171,8 @@ def test_differences_are_named(change, words):
     ("text", "message"),
     [
         ("[grid]\nalpha = []", "the grid has no value of alpha"),
+        ("[[grid]]\nseed = [0]\n[[grid]]\nalpha = []", "the grid has no value of alpha"),
+        ("grid = [1]", "grid is 1"),
         ("[settings]\nepochs = 1", "a grid or a search"),
         ("[search]\ntrials = 0", "search is"),
         ("tabel = 2", "tabel is not a setting"),

@@ -1,5 +1,6 @@
 """A worker alone: what it runs, leaves, fails and takes up."""
 
+import csv
 import fcntl
 import json
 import os
@@ -54,6 +55,21 @@ def test_every_trial_is_an_ordinary_run(finished):
         rows = [json.loads(line) for line in (finished.run_folder(name) / "metrics.jsonl").read_text().splitlines()]
         assert standing.result["validation"] == rows[-1]["validation"]["accuracy"]
         assert standing.accuracy == {1: rows[0]["validation"]["accuracy"]}
+
+
+def test_every_finished_trial_is_a_row_of_a_file(finished):
+    with (finished.folder / "trials.csv").open(newline="") as file:
+        rows = {row["trial"]: row for row in csv.DictReader(file)}
+    assert list(rows) == list(finished.trials)
+    for name, row in rows.items():
+        summary = json.loads((finished.run_folder(name) / "metrics.jsonl").read_text().splitlines()[-1])
+        assert float(row["validation"]) == pytest.approx(100 * summary["validation"]["accuracy"], abs=0.0051)
+        for predictor, scores in summary["test"]["predictors"].items():
+            assert float(row[f"test {predictor}"]) == pytest.approx(100 * scores["accuracy"], abs=0.0051)
+        assert row["seed"] == name[-1]
+    assert rows["rdlda-alpha0-seed1"]["alpha"] == "0.0"
+    assert len(rows["rdlda-alpha0-seed1"]["eigenvalues"].split()) == 9
+    assert (rows["cce-seed0"]["alpha"], rows["cce-seed0"]["eigenvalues"]) == ("", "")
 
 
 def test_a_finished_sweep_is_left_as_it_is(finished):
@@ -216,7 +232,7 @@ def test_data_without_validation_is_refused():
     ],
 )
 def test_another_definition_is_refused(finished, change, message):
-    there = finished.definition.model_dump(exclude_none=True)
+    there = finished.definition.model_dump(exclude_none=True, by_alias=True)
     with pytest.raises(InputError, match=message):
         open_sweep(finished.folder, Definition(**(there | change)))
 

@@ -202,3 +202,52 @@ def test_what_is_no_sweep_or_has_no_results_is_refused(tmp_path):
         read_results(tmp_path)
     with pytest.raises(InputError, match="no finished trial yet"):
         read_results(start(tmp_path / "s", grid={"alpha": [0.0]}))
+
+
+def test_objectives_each_at_its_own_best_setting_are_compared(tmp_path):
+    sweep = start(
+        tmp_path / "s",
+        grid=[
+            {"statistic": ["pillai"], "learning_rate": [5.0], "seed": [0, 1]},
+            {"statistic": ["smallest"], "learning_rate": [1.5], "seed": [0, 1]},
+            {"objective": ["cce"], "learning_rate": [0.5], "seed": [0, 1]},
+        ],
+    )
+    for name in Definition.read(sweep / "sweep.toml").trials():
+        value = 0.5 + 0.1 * ("pillai" in name) + 0.2 * ("cce" in name) + 0.001 * ("seed1" in name)
+        finish(sweep, name, value, value)
+    pillai, smallest, cross_entropy = result_table(read_results(sweep)).rows
+    assert {name: round(100 * found.mean) for name, (_, found) in pillai.against.items()} == {
+        "cce": -10,
+        "smallest": 10,
+    }
+    assert pillai.against["smallest"].label == "DLDA (alpha=1), statistic=smallest, learning_rate=1.5"
+    assert set(smallest.against) == {"cce"}
+    assert cross_entropy.against == {}
+
+
+def test_of_several_the_baseline_with_the_same_axes_is_taken(tmp_path):
+    axes = {"statistic": ["pillai", "smallest"], "learning_rate": [0.1, 0.2]}
+    sweep = start(tmp_path / "s", grid={"objective": ["rdlda", "cce"], **axes, "seed": [0]})
+    for name in Definition.read(sweep / "sweep.toml").trials():
+        finish(sweep, name, 0.5, 0.6 if "learning_rate0.1" in name else 0.7)
+    for row in result_table(read_results(sweep)).rows:
+        labels = [label for label, _ in row.against.values()]
+        assert all(f"learning_rate={row.setting.other['learning_rate']:g}" in label for label in labels)
+        assert set(row.against) == {"cce": set(), "dlda": {"cce"}}[row.setting.objective] | (
+            {"smallest"} if row.setting.other.get("statistic") == "pillai" else set()
+        )
+
+
+def test_mirrored_scores_have_columns_of_their_own(tmp_path):
+    sweep = start(tmp_path / "s", settings={"tta": "mirror"}, grid={"alpha": [0.5], "seed": [0]})
+    finish(sweep, "rdlda-alpha0.5-seed0", 0.5, 0.7)
+    file = sweep / "trials" / "rdlda-alpha0.5-seed0" / "metrics.jsonl"
+    row = json.loads(file.read_text())
+    better = {"hyperplanes": {"accuracy": 0.75, "balanced_accuracy": 0.5}}
+    row["mirrored"] = {"validation": row["validation"], "test": row["test"] | {"predictors": better}}
+    file.write_text(json.dumps(row) + "\n")
+    text = format_table(result_table(read_results(sweep)), "csv")
+    found = {line["predictor"]: line["test_percent"] for line in csv.DictReader(io.StringIO(text))}
+    assert found["hyperplanes"] == "70.0000"
+    assert found["hyperplanes mirrored"] == "75.0000"

@@ -88,7 +88,8 @@ def _allow_code(folder: Path, network: str | None) -> None:
     from deeplda.experiments.sweeps.definition import Definition
 
     there = Definition.read(folder / "sweep.toml")
-    named = [there.settings.get("network"), *(there.grid or {}).get("network", [])]
+    named = [there.settings.get("network")]
+    named += [value for axis, values in there.axes() if axis == "network" for value in values]
     if network is not None and network not in named:
         raise InputError(f"{folder} was defined with another network than {network}: leave it out")
     for name in map(str, named):
@@ -111,7 +112,7 @@ def _run(
     from deeplda.experiments.sweeps.crew import run_crew
     from deeplda.experiments.sweeps.display import Display
     from deeplda.experiments.sweeps.sweep import open_sweep
-    from deeplda.experiments.sweeps.worker import work
+    from deeplda.experiments.sweeps.worker import record, work
     from deeplda.training.stopping import asked_to_stop
 
     if definition is not None and not _is_sweep(folder):
@@ -126,6 +127,8 @@ def _run(
                 work(sweep, stop)
             else:
                 run_crew(folder, storage, workers, stop)
+        # A worker may have been killed between the end of a trial and its row.
+        record(sweep)
         return sweep, stop()
 
 
@@ -155,7 +158,8 @@ def _conclude(sweep: Sweep, *, stopped: bool, as_json: bool) -> None:
         elsewhere = sum(not sweep.run_folder(name).exists() for name in status.done)
         if elsewhere:
             print(f"{elsewhere} were run elsewhere: for the table, copy their folders to {sweep.folder / 'trials'}")
-        print(f"the sweep is in {sweep.folder}; next:\n  deeplda table {sweep.folder}")
+        print(f"the sweep is in {sweep.folder}, a row a trial in {sweep.folder / 'trials.csv'}; next:")
+        print(f"  deeplda table {sweep.folder}")
     left = status.waiting + len(status.running)
     if stopped and left:
         raise StoppedError(f"stopped with {left} of {status.trials} trials left; to go on: the same command")

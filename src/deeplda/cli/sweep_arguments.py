@@ -49,7 +49,8 @@ def paper_sweep(
     there = paper_table(table, scale)
     if scale == "full" and chosen.keys() - _CIRCUMSTANCES:
         there = there.model_copy(update={"scale": "changed"})
-    return there.model_copy(update={"settings": there.settings | chosen, "grid": (there.grid or {}) | axes})
+    (grid,) = there.grids
+    return there.model_copy(update={"settings": there.settings | chosen, "grids": (grid | axes,)})
 
 
 def own_sweep(

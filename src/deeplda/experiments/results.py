@@ -1,16 +1,20 @@
-"""The results of a sweep, read from its finished runs and grouped by setting."""
+"""The results of a sweep, read from its finished runs: one row a trial, or grouped by setting."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from deeplda.errors import InputError
 from deeplda.experiments.sweeps.definition import Definition
+from deeplda.training.atomic import write_text
 from deeplda.training.config import RunConfig
-from deeplda.training.run_folder import summary_row
+from deeplda.training.run_folder import read_metrics, summary_row
 
 _NAMED = ("objective", "alpha", "subclasses", "seed")
 
@@ -23,7 +27,7 @@ class Setting:
         alpha: None for cross-entropy.
         other: further settings that differ between the trials of the sweep.
         validation: accuracy by seed, of the predictor that decides: it alone chooses.
-        test: accuracy by predictor, then by seed.
+        test: accuracy by predictor, then by seed; "NAME mirrored" where images and mirror images were averaged.
         runs: the run folders by seed.
     """
 
@@ -71,22 +75,75 @@ def read_results(folder: Path) -> SweepResults:
     if not file.exists():
         raise InputError(f"{folder} is no sweep: it has no sweep.toml; run one with deeplda sweep --sweep {folder}")
     definition = Definition.read(file)
-    trials, done = definition.trials(), 0
     settings: dict[str, Setting] = {}
-    for name, own in trials.items():
+    finished = list(_finished(folder, definition))
+    for trial in finished:
+        found = _setting(trial.config, trial.other)
+        found = settings.setdefault(json.dumps([found.label, found.alpha, trial.other]), found)
+        _add(found, trial)
+    if not finished:
+        raise InputError(f"{folder} has no finished trial yet: go on with deeplda sweep --sweep {folder}")
+    return SweepResults(folder, definition, tuple(settings.values()), len(finished), len(definition.trials()))
+
+
+def write_trials(folder: Path, definition: Definition) -> None:
+    """Write trials.csv: of every finished trial what it was set to and what came out, accuracies in percent.
+
+    `eigenvalues` are those of the last epoch. Where no trial is finished, nothing is written.
+    """
+    trials = list(_finished(folder, definition))
+    if not trials:
+        return
+    rows = [(_settings(trial), _outcome(trial)) for trial in trials]
+    columns = dict.fromkeys(name for part in zip(*rows, strict=True) for cells in part for name in cells)
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, list(columns), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(settings | outcome for settings, outcome in rows)
+    write_text(folder / "trials.csv", stream.getvalue())
+
+
+class _Trial(NamedTuple):
+    """A finished trial; `other` is what it was set to besides objective, alpha, subclasses and seed."""
+
+    run: Path
+    config: RunConfig
+    other: dict[str, Any]
+    summary: dict[str, Any]
+
+
+def _finished(folder: Path, definition: Definition) -> Iterator[_Trial]:
+    for name, own in definition.trials().items():
         run = folder / "trials" / name
         summary = summary_row(run)
         if summary is None or summary["validation"] is None or summary["test"] is None:
             continue
-        done += 1
         config = RunConfig.read(run / "run.toml")
         other = _drawn(config) if definition.search else {key: own[key] for key in own if key not in _NAMED}
-        found = _setting(config, other)
-        found = settings.setdefault(json.dumps([found.label, found.alpha, other]), found)
-        _add(found, config.seed, run, summary)
-    if not done:
-        raise InputError(f"{folder} has no finished trial yet: go on with deeplda sweep --sweep {folder}")
-    return SweepResults(folder, definition, tuple(settings.values()), done, len(trials))
+        yield _Trial(run, config, other, summary)
+
+
+def _settings(trial: _Trial) -> dict[str, Any]:
+    config = trial.config
+    named = {"trial": trial.run.name, "objective": config.objective, "seed": config.seed}
+    if config.objective != "cce":
+        named |= {"alpha": config.alpha, "subclasses": config.subclasses}
+    return named | trial.other
+
+
+def _outcome(trial: _Trial) -> dict[str, Any]:
+    summary = trial.summary
+    found = {"validation": _percent(summary["validation"]["accuracy"])}
+    found |= {f"test {name}": _percent(accuracy) for name, accuracy in _test_accuracies(summary).items()}
+    found |= {"seconds": f"{summary['seconds']:.0f}", "pflop": f"{summary.get('flops', 0) / 1e15:.3g}"}
+    eigenvalues = [row["eigenvalues"] for row in read_metrics(trial.run) if row.get("eigenvalues")]
+    if eigenvalues:
+        found["eigenvalues"] = " ".join(f"{value:.3g}" for value in eigenvalues[-1])
+    return found
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2f}"
 
 
 def _setting(config: RunConfig, other: dict[str, Any]) -> Setting:
@@ -100,8 +157,16 @@ def _drawn(config: RunConfig) -> dict[str, Any]:
     return {"lam": config.lam, "learning_rate": config.learning_rate, "statistic": config.statistic}
 
 
-def _add(setting: Setting, seed: int, run: Path, summary: dict[str, Any]) -> None:
-    setting.validation[seed] = summary["validation"]["accuracy"]
-    setting.runs[seed] = run
-    for name, scores in summary["test"]["predictors"].items():
-        setting.test.setdefault(name, {})[seed] = scores["accuracy"]
+def _add(setting: Setting, trial: _Trial) -> None:
+    seed = trial.config.seed
+    setting.validation[seed] = trial.summary["validation"]["accuracy"]
+    setting.runs[seed] = trial.run
+    for name, accuracy in _test_accuracies(trial.summary).items():
+        setting.test.setdefault(name, {})[seed] = accuracy
+
+
+def _test_accuracies(summary: dict[str, Any]) -> dict[str, float]:
+    """By predictor, the one that decides first."""
+    mirrored = summary.get("mirrored", {}).get("test") or {"predictors": {}}
+    scores = summary["test"]["predictors"] | {f"{name} mirrored": its for name, its in mirrored["predictors"].items()}
+    return {name: its["accuracy"] for name, its in scores.items()}

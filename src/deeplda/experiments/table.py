@@ -11,8 +11,9 @@ from deeplda.experiments.comparison import Comparison, compare
 from deeplda.experiments.published import original_dlda, published_accuracy, published_tables
 from deeplda.experiments.results import Setting, SweepResults
 
-# What a setting is compared with, where the sweep has it: DLDA, cross-entropy, and itself without subclasses.
-BASELINES = ("dlda", "cce", "unsplit")
+# What a setting is compared with, where the sweep has it: DLDA, cross-entropy, the paper's statistic, and itself
+# without subclasses.
+BASELINES = ("dlda", "cce", "smallest", "unsplit")
 
 
 class Against(NamedTuple):
@@ -96,21 +97,41 @@ def _row(setting: Setting, results: SweepResults, *, chosen: bool) -> Row:
 
 
 def _baselines(setting: Setting, settings: tuple[Setting, ...]) -> dict[str, Setting]:
-    """DLDA and cross-entropy that differ in nothing else, and the same setting without subclasses.
+    """What the sweep has to compare the setting with, by the names of BASELINES.
 
     Cross-entropy itself has none: the comparison with DLDA stands in DLDA's row.
     """
-    found: dict[str, Setting] = {}
-    for other in settings if setting.objective != "cce" else ():
-        if other is setting or other.other != setting.other:
-            continue
-        if other.alpha == 1 and setting.alpha != 1 and other.subclasses == setting.subclasses:
-            found["dlda"] = other
-        elif other.objective == "cce":
-            found["cce"] = other
-        elif other.alpha == setting.alpha and other.subclasses == 1:
-            found["unsplit"] = other
-    return {name: found[name] for name in BASELINES if name in found}
+    if setting.objective == "cce":
+        return {}
+    same = [other for other in settings if other is not setting and other.subclasses == setting.subclasses]
+    candidates = {
+        "dlda": [other for other in same if other.alpha == 1 != setting.alpha and other.other == setting.other],
+        "cce": [other for other in settings if other.objective == "cce"],
+        "smallest": [other for other in same if _by_smallest(other) and other.alpha == setting.alpha],
+        "unsplit": [
+            other
+            for other in settings
+            if other.subclasses == 1 != setting.subclasses
+            and (other.alpha, other.other) == (setting.alpha, setting.other)
+        ],
+    }
+    if _by_smallest(setting):
+        del candidates["smallest"]
+    nearest = {name: _nearest(setting, found) for name, found in candidates.items()}
+    return {name: found for name, found in nearest.items() if found is not None}
+
+
+def _by_smallest(setting: Setting) -> bool:
+    return setting.other.get("statistic") == "smallest"
+
+
+def _nearest(setting: Setting, candidates: list[Setting]) -> Setting | None:
+    """The one with the same values of all axes they share; else the only one there is, which has its own best."""
+    for other in candidates:
+        shared = setting.other.keys() & other.other.keys() - {"statistic"}
+        if all(setting.other[name] == other.other[name] for name in shared):
+            return other
+    return candidates[0] if len(candidates) == 1 else None
 
 
 def _title(results: SweepResults) -> str:

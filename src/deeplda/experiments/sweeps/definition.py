@@ -6,12 +6,12 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
-from itertools import product
+from itertools import chain, product
 from math import prod
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from deeplda.errors import InputError
 from deeplda.experiments.recipes import read_recipe
@@ -23,8 +23,11 @@ from deeplda.training.config import RunConfig, first_mistake
 _MOST_TRIALS = 100_000
 # Of a trial's name; file systems take 255.
 _LONGEST_NAME = 200
-# Axes of a grid that mean nothing to an objective: dlda is alpha 1, and cross-entropy knows neither.
-_MEANINGLESS = {"rdlda": set[str](), "dlda": {"alpha"}, "cce": {"alpha", "subclasses"}}
+# Axes of a grid that mean nothing to an objective: dlda is alpha 1, and cross-entropy has no scatter matrices.
+_OF_LDA = {"alpha", "lam", "epsilon", "statistic", "scatter", "subclasses"}
+_MEANINGLESS = {"rdlda": {"label_smoothing"}, "dlda": {"alpha", "label_smoothing"}, "cce": _OF_LDA}
+
+Grid = dict[str, list[Any]]
 
 
 class SearchPlan(BaseModel):
@@ -37,13 +40,13 @@ class SearchPlan(BaseModel):
 
 
 class Definition(BaseModel):
-    """A grid or a search, around settings that all trials share.
+    """A grid, several grids or a search, around settings that all trials share.
 
     Attributes:
         table: which of the paper's tables this is.
         scale: for such a table: "full" as the paper, "quick" reduced, "changed" where settings were given besides.
         settings: of every trial, named as in run.toml.
-        grid: the values of each axis, by the setting's name.
+        grids: of each the values of its axes, by the setting's name; `[grid]` in the file, or several `[[grid]]`.
         storage: where the trials are kept if not in the sweep's folder: a database's URL without user and password.
     """
 
@@ -53,19 +56,33 @@ class Definition(BaseModel):
     scale: Literal["full", "quick", "changed"] | None = None
     storage: str | None = None
     settings: dict[str, Any] = {}
-    grid: dict[str, list[Any]] | None = None
+    grids: tuple[Grid, ...] = Field((), alias="grid")
     search: SearchPlan | None = None
+
+    @field_validator("grids", mode="before")
+    @classmethod
+    def _one_or_several(cls, found: object) -> object:
+        return (found,) if isinstance(found, dict) else found
 
     @model_validator(mode="after")
     def _grid_or_search(self) -> Self:
-        if (self.grid is None) == (self.search is None):
+        if bool(self.grids) == (self.search is not None):
             raise ValueError("a sweep is a grid or a search: give one of the two")
-        for name, values in (self.grid or {}).items():
+        for name, values in self.axes():
             if not values:
                 raise ValueError(f"the grid has no value of {name}")
-        if prod(map(len, (self.grid or {}).values())) > _MOST_TRIALS:
+        if sum(prod(map(len, grid.values())) for grid in self.grids) > _MOST_TRIALS:
             raise ValueError(f"the grid has more than {_MOST_TRIALS:,} trials: give fewer values")
         return self
+
+    def axes(self) -> Iterator[tuple[str, list[Any]]]:
+        """Every axis of every grid: the setting's name and its values."""
+        for grid in self.grids:
+            yield from grid.items()
+
+    def varies(self, name: str) -> bool:
+        """Whether the setting is an axis of every grid, so that no trial takes it from the shared settings."""
+        return bool(self.grids) and all(name in grid for grid in self.grids)
 
     @classmethod
     def read(cls, file: Path) -> Self:
@@ -78,7 +95,7 @@ class Definition(BaseModel):
             raise InputError(f"{file}: recipe is no text: need a recipe's name or a TOML file")
         # Checked before the recipe's settings join it: what stands in the file may be of any kind.
         own = cls.parse(found, str(file))
-        start = {name: value for name, value in read_recipe(recipe).items() if name not in (own.grid or {})}
+        start = {name: value for name, value in read_recipe(recipe).items() if not own.varies(name)}
         return own.model_copy(update={"settings": start | own.settings})
 
     @classmethod
@@ -115,16 +132,21 @@ class Definition(BaseModel):
         return RunConfig.parse(shared | own, "the settings")
 
     def _points(self) -> Iterator[dict[str, Any]]:
-        grid = self.grid or {}
+        seeds = [grid.get("seed", [self.settings.get("seed", 0)]) for grid in self.grids]
+        for seed in dict.fromkeys(chain.from_iterable(seeds)):
+            for grid, its_seeds in zip(self.grids, seeds, strict=True):
+                if seed in its_seeds:
+                    yield from self._points_of(grid, seed)
+
+    def _points_of(self, grid: Grid, seed: Any) -> Iterator[dict[str, Any]]:
         objectives = grid.get("objective", [self.settings.get("objective", "rdlda")])
         if "rdlda" in objectives and 1 in grid.get("alpha", []):
             objectives = [name for name in objectives if name != "dlda"]
         inner = [name for name in grid if name not in ("objective", "seed")]
-        for seed in grid.get("seed", [self.settings.get("seed", 0)]):
-            for objective in objectives:
-                axes = [name for name in inner if name not in _MEANINGLESS.get(str(objective), set())]
-                for values in product(*(grid[name] for name in axes)):
-                    yield {"objective": objective, **dict(zip(axes, values, strict=True)), "seed": seed}
+        for objective in objectives:
+            axes = [name for name in inner if name not in _MEANINGLESS.get(str(objective), set())]
+            for values in product(*(grid[name] for name in axes)):
+                yield {"objective": objective, **dict(zip(axes, values, strict=True)), "seed": seed}
 
     def difference(self, other: Definition) -> str | None:
         """What `other` has otherwise, as "epochs 4, not 5"; None where both are the same."""
@@ -139,17 +161,21 @@ class Definition(BaseModel):
 
     def _flat(self) -> dict[str, Any]:
         flat: dict[str, Any] = {"table": self.table, "scale": self.scale, "storage": self.storage, **self.settings}
-        flat |= {f"grid of {name}": values for name, values in (self.grid or {}).items()}
+        for number, grid in enumerate(self.grids, 1):
+            which = "grid" if len(self.grids) == 1 else f"grid {number}"
+            flat |= {f"{which} of {name}": values for name, values in grid.items()}
         return flat | {f"search {name}": value for name, value in (self.search or ())}
 
     def write(self, file: Path) -> None:
         """As TOML, whole or not at all."""
         found = self.model_dump(exclude_none=True)
-        head = [f"{name} = {_toml(found[name])}" for name in ("table", "scale", "storage") if name in found]
-        for name in ("settings", "grid", "search"):
-            if name in found:
-                head += ["", f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in found[name].items())]
-        write_text(file, "\n".join(head).lstrip("\n") + "\n")
+        lines = [f"{name} = {_toml(found[name])}" for name in ("table", "scale", "storage") if name in found]
+        lines += _section("[settings]", self.settings)
+        for grid in self.grids:
+            lines += _section("[grid]" if len(self.grids) == 1 else "[[grid]]", grid)
+        if self.search is not None:
+            lines += _section("[search]", dict(self.search))
+        write_text(file, "\n".join(lines).lstrip("\n") + "\n")
 
 
 def paper_table(number: Literal[1, 2, 3], scale: Literal["full", "quick"]) -> Definition:
@@ -170,6 +196,10 @@ def trial_name(settings: dict[str, Any]) -> str:
 
 def _short(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
+
+
+def _section(heading: str, values: dict[str, Any]) -> list[str]:
+    return ["", heading, *(f"{name} = {_toml(value)}" for name, value in values.items())]
 
 
 def _words(value: Any) -> str:

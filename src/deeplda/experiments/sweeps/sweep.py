@@ -59,7 +59,7 @@ def open_sweep(
         definition = definition.model_copy(update={"storage": place})
     elif not sweep_file(folder).exists():
         raise InputError(f"{folder} is no sweep: it has no {sweep_file(folder).name}")
-    with _set_up(folder):
+    with alone(folder):
         definition = _agree(folder, definition, place)
         trials = _checked_trials(definition)
         study, storage = open_study(folder.resolve().name, folder, url, prune=definition.search is not None)
@@ -98,8 +98,8 @@ def _agree(folder: Path, definition: Definition | None, place: str | None) -> De
 
 
 @contextmanager
-def _set_up(folder: Path) -> Iterator[None]:
-    """One process at a time sets up a folder."""
+def alone(folder: Path) -> Iterator[None]:
+    """One process at a time sets up a folder, or writes down what is in it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)

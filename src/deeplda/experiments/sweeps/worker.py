@@ -12,10 +12,11 @@ from optuna.exceptions import StorageInternalError
 
 from deeplda.data import Data
 from deeplda.errors import InputError, StoppedError, TrainingError
+from deeplda.experiments.results import write_trials
 from deeplda.experiments.sweeps.ledger import Attempt, LostError
 from deeplda.experiments.sweeps.liveness import DeathWatch, Heart, Presence, is_locked
 from deeplda.experiments.sweeps.search import draw
-from deeplda.experiments.sweeps.sweep import Sweep
+from deeplda.experiments.sweeps.sweep import Sweep, alone
 from deeplda.training.checkpoint import Counters
 from deeplda.training.config import LoopConfig, RunConfig
 from deeplda.training.pipeline import run_to_end
@@ -65,6 +66,7 @@ def work(sweep: Sweep, stop: Callable[[], bool]) -> None:
                 attempt = sweep.ledger.claim(presence.name, presence.machine, lambda name: _not_now(sweep, name))
                 if attempt is not None:
                     _run(sweep, attempt, stop)
+                    record(sweep)
                 elif sweep.settled():
                     return
                 else:
@@ -76,6 +78,12 @@ def work(sweep: Sweep, stop: Callable[[], bool]) -> None:
             raise TrainingError(
                 f"the storage does not answer ({reason}); the runs are saved: start the same command again"
             ) from None
+
+
+def record(sweep: Sweep) -> None:
+    """Write trials.csv anew, with all trials that are finished by now."""
+    with alone(sweep.folder):
+        write_trials(sweep.folder, sweep.definition)
 
 
 def _bury_the_dead(sweep: Sweep, watch: DeathWatch) -> None:
