@@ -24,6 +24,15 @@ def test_shapes_and_kind() -> None:
     assert replace(data, train=rows).sample_shape == (5,)
 
 
+def test_validation_joins_the_training_part() -> None:
+    data, joined = small(), small().without_validation()
+    assert (len(joined.train), len(joined.val)) == (8, 0)
+    assert np.array_equal(joined.train.inputs[6:], data.val.inputs)
+    assert np.array_equal(joined.train.labels, np.concatenate([data.train.labels, data.val.labels]))
+    assert np.array_equal(joined.test.inputs, data.test.inputs)
+    assert joined.sample_shape == data.sample_shape
+
+
 def test_fingerprint_sees_every_content_and_only_content() -> None:
     data = small()
     assert replace(data, name="other").fingerprint == data.fingerprint == small().fingerprint

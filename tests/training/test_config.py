@@ -31,6 +31,7 @@ def test_any_name_of_data_survives(name):
         ("alpha = [", "cannot be read as TOML"),
         ('objective = "dlda"\nalpha = 0.5', "objective dlda is alpha 1"),
         ('scatter = "dorfer"\nstatistic = "wilks"', "scatter dorfer goes with"),
+        ("train_on_all = true\npatience = 3", "patience needs the validation part"),
     ],
 )
 def test_mistakes_are_named_on_one_line(tmp_path, text, message):

@@ -8,12 +8,15 @@ from trained_runs import image_set, row_set
 from deeplda import load
 from deeplda.errors import InputError
 from deeplda.experiments.recipes import read_recipe
+from deeplda.experiments.sweeps.worker import TrialProgress
 from deeplda.networks import FastNet
 from deeplda.training.assembly import assemble, read_data
+from deeplda.training.checkpoint import Counters
 from deeplda.training.config import RunConfig
 from deeplda.training.evaluation import evaluate
 from deeplda.training.pipeline import run_to_end
 from deeplda.training.progress import Progress
+from deeplda.training.run_folder import read_metrics
 
 SMALL = {"width": 0.125, "batch_size": 60, "epochs": 2}
 
@@ -78,3 +81,17 @@ def test_cost_by_hand(run, images):
     whitening = 2 * 4 * 3 * 24 * 23**2
     # The whitening's bias is trained, its filters and the image are not: its backward pass costs no products.
     assert run[1]["flops"] == 2 * len(read_data(settings(images)).train) * (3 * once + whitening)
+
+
+def test_the_last_training_has_all_images_and_no_validation(run, tmp_path, images):
+    parts, folder = read_data(settings(images)), tmp_path / "all"
+    config = settings(images, train_on_all=True)
+    assert len(read_data(config).train) == len(parts.train) + len(parts.val)
+    found = run_to_end(config, folder, Progress("quiet"))
+    assert found["validation"] is None
+    assert (found["best_epoch"], found["epochs"]) == (2, 2)
+    assert found["test"]["n"] == run[1]["test"]["n"]
+    assert found["flops"] * len(parts.train) == run[1]["flops"] * (len(parts.train) + len(parts.val))
+    assert [row["validation"] for row in read_metrics(folder)] == [None] * 3
+    with pytest.raises(InputError, match="no validation part"):
+        TrialProgress(print).start(config, read_data(config), Counters(), [])

@@ -7,6 +7,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from deeplda.report.words import score_cells
+
 # Of more classes than this the confusion matrix is left to --json.
 _MOST_CLASSES = 12
 
@@ -22,7 +24,7 @@ def print_scores(
         table.add_column(column, justify="right")
     for name in scores["predictors"]:
         found = [kind["predictors"][name] for kind in (scores, mirrored) if kind]
-        table.add_row(name, *(cell for one in found for cell in _cells(one)))
+        table.add_row(name, *(cell for one in found for cell in score_cells(one)))
     console.print(table)
     if len(class_names) <= _MOST_CLASSES:
         decided = Table("true \\ decided", title="confusion matrix", title_justify="left")
@@ -31,11 +33,6 @@ def print_scores(
         for name, row in zip(class_names, scores["confusion"], strict=True):
             decided.add_row(name, *(str(count) for count in row))
         console.print(decided)
-
-
-def _cells(found: dict[str, Any]) -> list[str]:
-    shares = [f"{100 * found[key]:.2f} %" for key in ("accuracy", "balanced_accuracy")]
-    return [*shares, "-" if found["auc"] is None else f"{found['auc']:.4f}"]
 
 
 def print_subclasses(subclasses: dict[str, dict[str, Any]]) -> None:

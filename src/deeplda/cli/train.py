@@ -141,12 +141,12 @@ def _draw(folder: Path, settings: RunConfig, progress: Progress) -> None:
 
 def _show(folder: Path, summary: dict[str, Any], settings: RunConfig) -> None:
     from deeplda.cli.tables import print_scores
-    from deeplda.report.words import compute
+    from deeplda.report.words import compute, kept_epoch
 
     mirrored = summary["mirrored"]["test"] if "mirrored" in summary else None
     print_scores(summary["test"], summary["class_names"], title=f"{settings.data}, test part", mirrored=mirrored)
     spent = f"{summary['seconds']:.0f} s, {compute(summary['flops'])}"
-    print(f"best epoch {summary['best_epoch']} of {summary['epochs']} by validation, {spent}")
+    print(f"epoch {summary['best_epoch']} {kept_epoch(summary)}, was kept; {spent}")
     print(f"the run is in {folder}; to look at: {folder / 'report.html'}; next:")
     print(f"  deeplda evaluate {folder}")
     print(f"  deeplda predict {folder} FILES-OR-FOLDERS...")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -73,6 +73,12 @@ class Data:
     def sample_shape(self) -> tuple[int, ...]:
         """Shape of one sample: (C, H, W) or (features,)."""
         return self.train.inputs.shape[1:]
+
+    def without_validation(self) -> Data:
+        """The same data with the validation part joined to the training part."""
+        inputs = np.concatenate([self.train.inputs, self.val.inputs])
+        train = Part(inputs, np.concatenate([self.train.labels, self.val.labels]))
+        return replace(self, train=train, val=self.val.take(np.arange(0)))
 
     @cached_property
     def fingerprint(self) -> str:

@@ -25,7 +25,7 @@ from deeplda.training.run_folder import read_metrics, summary_row
 from deeplda.training.sampler import stratified_sample
 
 # What read_data looks at: runs that agree in these share their data.
-_DATA_SETTINGS = ("data", "data_dir", "image_size", "split_seed", "skip_unreadable")
+_DATA_SETTINGS = ("data", "data_dir", "image_size", "split_seed", "train_on_all", "skip_unreadable")
 _SEED = 0
 # Training samples from which the discriminant directions of a cross-entropy network are found.
 _FIT_SAMPLES = 5_000

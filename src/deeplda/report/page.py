@@ -56,7 +56,7 @@ def _header(contents: RunContents, name: str, how: str) -> Html:
     figures = [
         key_figure("test accuracy", words.percent(scores["accuracy"]), interval),
         key_figure("balanced accuracy", words.percent(balanced), "mean recall of the classes"),
-        key_figure("epoch kept", f"{summary['best_epoch']}", f"of {summary['epochs']}, the best by validation"),
+        key_figure("epoch kept", f"{summary['best_epoch']}", words.kept_epoch(summary)),
         key_figure("time", words.duration(summary["seconds"]), words.effort(summary, contents.environment)),
     ]
     shape = " x ".join(map(str, card.sample_shape))
@@ -89,18 +89,12 @@ def _predictors(plain: dict[str, Any], mirrored: dict[str, Any] | None) -> Html 
             element(
                 "th", words.PREDICTORS[name], element("span", " decides", class_="hint") if not i else (), scope="row"
             ),
-            [element("td", cell) for kind in kinds for cell in _cells(kind[name])],
+            [element("td", cell) for kind in kinds for cell in words.score_cells(kind[name])],
         )
         for i, name in enumerate(plain)
     ]
     table = element("table", element("thead", element("tr", head)), element("tbody", rows), class_="predictors")
     return scrolling("Scores of the predictors", table)
-
-
-def _cells(found: dict[str, Any]) -> list[str]:
-    auc = found.get("auc")  # runs before version 0.1 have none
-    shares = [words.percent(found[key]) for key in ("accuracy", "balanced_accuracy")]
-    return [*shares, "-" if auc is None else f"{auc:.4f}"]
 
 
 def _embedding(contents: RunContents) -> Html:

@@ -68,6 +68,17 @@ def percent(share: float) -> str:
     return f"{100 * share:.2f}\u00a0%"
 
 
+def score_cells(found: dict[str, Any]) -> list[str]:
+    """A predictor's accuracy, balanced accuracy and area under the ROC curve, for a table."""
+    shares = [f"{100 * found[key]:.2f} %" for key in ("accuracy", "balanced_accuracy")]
+    return [*shares, "-" if found.get("auc") is None else f"{found['auc']:.4f}"]
+
+
+def kept_epoch(summary: dict[str, Any]) -> str:
+    """Why an epoch's model was kept."""
+    return f"of {summary['epochs']}, " + ("the best by validation" if summary["validation"] else "the last")
+
+
 def axes(card: ModelCard) -> str:
     """What the coordinates of the embedding are."""
     if "softmax" in card.predictors:

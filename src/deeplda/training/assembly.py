@@ -82,9 +82,12 @@ class Classifier:
     def examine(self, fit_part: Part, validation: Part) -> tuple[dict[str, Any], float | None]:
         """The spectrum of the last batch and the scores on `validation`; its accuracy decides."""
         self.world.average_buffers(self.model.network)
+        if len(validation) == 0:
+            return self._spectrum() | {"validation": None}, None
         self._fit_predictors(fit_part)
         scores = evaluate(self.model, validation, world=self.world)
-        return self._spectrum() | {"validation": scores}, scores["accuracy"] if scores else None
+        assert scores is not None
+        return self._spectrum() | {"validation": scores}, scores["accuracy"]
 
     def finish(self, data: Data, watch: Watch) -> Model:
         """The model, its predictors fitted on the whole training part."""
@@ -141,13 +144,14 @@ class Classifier:
 
 def read_data(config: RunConfig) -> Data:
     """The data of a run. Raises InputError where it cannot be read."""
-    return load_data(
+    data = load_data(
         config.data,
         data_dir=config.data_dir,
         image_size=config.image_size,
         split_seed=config.split_seed,
         skip_unreadable=config.skip_unreadable,
     )
+    return data.without_validation() if config.train_on_all else data
 
 
 class _Trained(nn.Module):

@@ -97,6 +97,7 @@ class LoopConfig(BaseModel):
     data_dir: Path | None = Field(None, description="Where known data is. [default: DEEPLDA_DATA or the cache]")
     image_size: int | None = Field(None, ge=1, description="Bring images to this many pixels a side.")
     split_seed: int = Field(0, ge=0, description="Moves the split into training, validation and test.")
+    train_on_all: bool = Field(False, description="Train on the validation part too, once all settings are chosen.")
     skip_unreadable: bool = Field(False, description="Leave broken image files out instead of stopping.")
     device: str = Field("auto", description="cpu, cuda, cuda:1, ... [auto: cuda where there is one]")
     checkpoint_seconds: float = Field(60.0, gt=0, description="A checkpoint at least this often, within epochs too.")
@@ -106,11 +107,13 @@ class TrainConfig(LoopConfig, ObjectiveConfig):
     """Everything but the data's name. Defaults are for small images such as digits; recipes set the rest."""
 
     @model_validator(mode="after")
-    def _objective_and_alpha_agree(self) -> Self:
+    def _settings_agree(self) -> Self:
         if self.objective == "dlda":
             if "alpha" in self.model_fields_set and self.alpha != 1:
                 raise ValueError("objective dlda is alpha 1: leave alpha out, or use objective rdlda")
             object.__setattr__(self, "alpha", 1.0)
+        if self.train_on_all and self.patience is not None:
+            raise ValueError("patience needs the validation part that train_on_all trains on: leave one of them out")
         if self.scatter == "dorfer" and (self.statistic in ("wilks", "pillai") or self.class_weight):
             raise ValueError("scatter dorfer goes with statistic smallest or hotelling, and without class_weight")
         return self
@@ -158,7 +161,17 @@ class AutoencoderConfig(_OnData, LoopConfig):
     def of(cls, config: RunConfig) -> Self:
         """The autoencoder that a run asks for. What it does not depend on is left at its default, so that runs that
         differ in their objective alone can share it."""
-        same = ("data", "data_dir", "image_size", "split_seed", "skip_unreadable", "device", "seed", "width")
+        same = (
+            "data",
+            "data_dir",
+            "image_size",
+            "split_seed",
+            "train_on_all",
+            "skip_unreadable",
+            "device",
+            "seed",
+            "width",
+        )
         return cls(
             epochs=config.autoencoder_epochs,
             optimizer=config.autoencoder_optimizer,
