@@ -65,6 +65,17 @@ def test_predictions_agree_with_each_other(saved):
     assert model.transform(images[:0]).shape == (0, 4)
 
 
+def test_images_scaled_to_one_are_refused(saved):
+    model, images = load(saved), digits()[0]
+    for scaled in (images / 255, torch.as_tensor(images / 255).float()):
+        with pytest.raises(InputError, match="images of 0 to 1, need the range of the training images"):
+            model.predict(scaled)
+    model.predict(np.zeros((1, 1, 8, 8)))
+    model.predict(np.ones((1, 1, 8, 8), dtype=np.uint8))
+    model.normalisation.fit(images.astype(np.float32) / 255)
+    model.predict(images / 255)
+
+
 def test_wrong_shape_of_inputs(saved):
     with pytest.raises(InputError, match=r"inputs of shape \(2, 3, 8, 8\), need \(n, 1, 8, 8\)"):
         load(saved).predict(np.zeros((2, 3, 8, 8), dtype=np.uint8))

@@ -216,10 +216,21 @@ class Model(nn.Module):
             )
         if mirror and len(self.card.sample_shape) != 3:
             raise InputError(no_mirror_image(self.card.sample_shape))
+        self._require_range(inputs)
         self.eval()
         for start in range(0, len(inputs), _BATCH):
             batch = torch.as_tensor(inputs[start : start + _BATCH]).to(self.normalisation.mean.device)
             yield (self(batch) + self(batch.flip(-1))) / 2 if mirror else self(batch)
+
+    def _require_range(self, inputs: Tensor | NDArray[np.generic]) -> None:
+        """Raise InputError for images that were scaled to 0..1 where those of the training were not."""
+        images = torch.as_tensor(inputs)
+        if images.ndim != 4 or len(images) == 0 or not images.is_floating_point() or self.normalisation.mean.max() <= 1:
+            return
+        if images.min() >= 0 and 0 < images.max() <= 1:
+            raise InputError(
+                got("images of 0 to 1", need="the range of the training images, 0 to 255", do="multiply them by 255")
+            )
 
     def place(self, device: torch.device) -> Model:
         """Move to a device, filters in channels_last memory, which convolutions are faster in."""

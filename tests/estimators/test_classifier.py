@@ -212,7 +212,7 @@ class TestOwnNetworks:
         [
             (3, "network is 3"),
             (lambda _shape, _width: "no", "network is <function"),
-            (nn.Flatten(0), "turns one sample into"),
+            (nn.Flatten(0), "turns one sample of shape"),
         ],
     )
     def test_what_is_no_network_is_refused(self, iris, network, message):

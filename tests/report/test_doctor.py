@@ -153,6 +153,8 @@ def test_advice_for_a_stuck_eigenvalue_fits_the_settings():
     assert "--statistic" not in smooth
     assert "--alpha" not in smooth
     assert "lower the learning rate: --learning-rate 0.03 (30 here)" in only(rows, learning_rate=30).do
+    assert "lower the learning rate" in only(rows, learning_rate=3).do
+    assert "lower the learning rate" not in only(rows, learning_rate=3, optimizer="muon").do
 
 
 def test_eigenvalues_of_zero_are_a_flat_output():
@@ -160,6 +162,10 @@ def test_eigenvalues_of_zero_are_a_flat_output():
     assert finding.what == "1 of 4 eigenvalues is 0 but for rounding."
     assert "lies in 3 dimensions" in finding.why
     assert "--width, 0.05 here" in finding.do
+    assert "--alpha" not in finding.do
+    loosened = only(run(smallest([1e-16] * 6)), alpha=0.5).do
+    assert loosened.startswith("Raise --alpha (0.5 here) to 1")
+    assert "make the network wider" in loosened
     assert only(run(smallest([1e-16] * 5 + [0.5]))).severity == "good"
 
 

@@ -191,7 +191,11 @@ def _output_width(network: nn.Module, sample_shape: tuple[int, ...]) -> int:
     if not isinstance(output, torch.Tensor) or output.ndim != 2:
         shape = tuple(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__
         raise InputError(
-            got(f"the network turns one sample into {shape}", need="(1, embedding_dim)", do="flatten its output")
+            got(
+                f"the network turns one sample of shape {sample_shape} into {shape}",
+                need="a tensor of one row, (1, embedding_dim)",
+                do="flatten its output",
+            )
         )
     return output.shape[1]
 

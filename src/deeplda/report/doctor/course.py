@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from statistics import NormalDist, mean, median
 
-from deeplda.report.doctor.record import Finding, Record, higher_rate, lower_rate, percent, points
-from deeplda.report.doctor.spectrum import HIGH_RATE
+from deeplda.report.doctor.record import Finding, Record, higher_rate, highest_rate, lower_rate, percent, points
 
 # A trend needs this many epochs.
 FEWEST_EPOCHS = 3
@@ -77,7 +76,7 @@ def _nothing_moves(record: Record) -> Finding | None:
     if not poor or best - min(record.progress) > 0.1 or _rise(record) > 0 or max(record.accuracies, default=0) > _GOOD:
         return None
     first, last = record.epochs[0]["loss"], record.epochs[-1]["loss"]
-    high = record.config.learning_rate > HIGH_RATE
+    high = record.config.learning_rate > highest_rate(record.config)
     return Finding(
         "problem",
         f"Training has not moved: the loss went from {first:.3g} to {last:.3g}.",

@@ -123,6 +123,11 @@ def points(difference: float) -> str:
     return f"{100 * difference:.1f} points"
 
 
+def highest_rate(config: RunConfig) -> float:
+    """The highest learning rate among our recipes with this optimiser; muon's is that of all but the filters."""
+    return 5.0 if config.optimizer == "muon" else 1.0
+
+
 def lower_rate(config: RunConfig) -> str:
     """A tenth of the learning rate, and at most the default, as an option with what it was."""
     return f"--learning-rate {min(config.learning_rate / 10, _DEFAULT_RATE):.3g} ({config.learning_rate:g} here)"

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 
-from deeplda.report.doctor.record import Finding, Record, lower_rate
+from deeplda.report.doctor.record import Finding, Record, highest_rate, lower_rate
 
 _FEWEST_PER_CLASS = 5
-# Our recipes and defaults stay below this learning rate.
-HIGH_RATE = 1.0
 # An eigenvalue below this is 0 but for rounding.
 _ZERO = 1e-9
 
@@ -86,27 +84,32 @@ def stuck_eigenvalues(record: Record, *, trusted: bool) -> Finding | None:
 
 
 def _flat_output(record: Record, empty: int, valid: int) -> Finding:
+    alpha = record.config.alpha
+    wider = f"ake the network wider (--width, {record.config.width:g} here), or give your own network at least {valid} "
+    wider += "units in every layer."
+    copies = (
+        f"Raise --alpha ({alpha:g} here) to 1: below it outputs become copies of each other. If that does not help, "
+    )
     return Finding(
         "problem",
         f"{empty} of {valid} eigenvalues {_is(empty)} 0 but for rounding.",
         f"The network's output lies in {valid - empty} dimensions, however wide it is: a hidden layer is narrower than "
         f"{valid}, or outputs are constant or copies of each other.",
-        f"Make the network wider (--width, {record.config.width:g} here), or give your own network at least {valid} "
-        "units in every layer.",
+        f"{copies}m{wider}" if alpha < 1 else f"M{wider}",
     )
 
 
 def _loosen(record: Record) -> str:
     """What frees a stuck eigenvalue, likeliest first."""
     config, steps = record.config, []
-    if config.learning_rate > HIGH_RATE:
-        steps.append(f"lower the learning rate: {lower_rate(config)}, our recipes use at most {HIGH_RATE:g}")
+    if config.learning_rate > highest_rate(config):
+        steps.append(f"lower the learning rate: {lower_rate(config)}, our recipes use at most {highest_rate(config):g}")
     if config.statistic in ("smallest", "hotelling"):
         steps.append("use --statistic pillai or wilks, which push all directions at once")
     if config.alpha < 1:
         steps.append(f"raise --alpha ({config.alpha:g} here) towards 1")
     steps.append(f"train longer (--epochs, {config.epochs} here)")
-    if config.learning_rate <= HIGH_RATE:
+    if config.learning_rate <= highest_rate(config):
         steps.append(f"try another learning rate ({config.learning_rate:g} here)")
     return f"One after the other: {'; '.join(steps)}."
 
