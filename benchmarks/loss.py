@@ -40,8 +40,8 @@ def main() -> None:
         }
         for statistic in ("smallest", "wilks", "pillai", "hotelling"):
             cases[statistic] = step(RDLDALoss(alpha=ALPHA, statistic=statistic), features, labels)
-        cases["smallest, alpha=0"] = step(RDLDALoss(alpha=0.0), features, labels)
-        cases["smallest, alpha=1"] = step(RDLDALoss(alpha=1.0), features, labels)
+        cases["smallest, alpha=0"] = step(RDLDALoss(alpha=0.0, statistic="smallest"), features, labels)
+        cases["smallest, alpha=1"] = step(RDLDALoss(alpha=1.0, statistic="smallest"), features, labels)
         times = measure(cases)
         array = max(n * d, d * d) * 4
         print(f"n={n} d={d} C={c}")

@@ -77,7 +77,7 @@ class SingleSamples(Dataset[tuple[Tensor, int]]):
 class Plain:
     def __init__(self, part: Part) -> None:
         torch.manual_seed(0)
-        self.network, self.criterion = DorferNet(SHAPE, CLASSES), RDLDALoss()
+        self.network, self.criterion = DorferNet(SHAPE, CLASSES), RDLDALoss(alpha=0.6, statistic="smallest")
         self.optimizer = optimizer_of(self.network)
         self.batches = self._forever(part)
 
@@ -97,7 +97,7 @@ class Plain:
 class Ours:
     def __init__(self, part: Part) -> None:
         torch.manual_seed(0)
-        self.network, self.criterion = DorferNet(SHAPE, CLASSES), RDLDALoss()
+        self.network, self.criterion = DorferNet(SHAPE, CLASSES), RDLDALoss(alpha=0.6, statistic="smallest")
         self.network.to(memory_format=torch.channels_last)
         self.optimizer = optimizer_of(self.network)
         self.normalisation = Normalisation(SHAPE).fit(part.inputs)

@@ -57,10 +57,14 @@ def loop_names() -> dict[str, Any]:
     network = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
     return {
         "nn": nn,
+        "torch": torch,
         "network": network,
         "criterion": deeplda.RDLDALoss(),
         "optimizer": torch.optim.SGD(network.parameters(), 0.1),
         "loader": [(torch.randn(150, 64), torch.arange(150) % 10) for _ in range(2)],
+        "x_train": torch.randn(150, 64),
+        "y_train": torch.arange(150) % 10,
+        "x_test": torch.randn(10, 64),
     }
 
 

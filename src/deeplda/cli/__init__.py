@@ -15,7 +15,7 @@ from deeplda.errors import InputError, StoppedError, TrainingError, one_line, un
 
 _HELP = """Deep linear discriminant analysis: networks whose output is compact and linearly separable.
 
-Start with `deeplda train`: it trains on scikit-learn's digits in about a minute.
+Start with `deeplda train`: it trains on scikit-learn's digits in half a minute.
 """
 _EXAMPLES = """Examples:
 
