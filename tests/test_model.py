@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
+from torch import nn
 
 from deeplda import load
 from deeplda.errors import InputError
@@ -155,6 +156,31 @@ def test_a_loaded_model_knows_what_is_far_and_learns_a_class(saved, tmp_path):
     again.mkdir()
     model.save(again)
     np.testing.assert_allclose(load(again).predict_proba(strange), model.predict_proba(strange), atol=1e-6)
+
+
+def test_a_class_that_cannot_be_learnt_leaves_the_model_as_it_was(saved):
+    model, images = load(saved), digits()[0]
+    with pytest.raises(ValueError, match="at least one sample"):
+        model.add_class(images[:0], "nothing")
+    assert model.class_names == tuple("abcdefghij")
+    assert model.predict_proba(images).shape == (300, 10)
+
+
+def test_tied_layers_are_saved(tmp_path):
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Linear(64, 64)
+            self.second, self.last = self.first, nn.Linear(64, 4)
+
+        def forward(self, images):
+            return self.last(self.second(self.first(images.flatten(1))))
+
+    model, images = small_model(), digits()[0]
+    model.network = Tied()
+    model.save(tmp_path)
+    again = load(tmp_path, network=Tied())
+    np.testing.assert_array_equal(again.transform(images), model.transform(images))
 
 
 def test_statistics_that_lie(saved):

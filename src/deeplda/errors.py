@@ -6,7 +6,9 @@ The command line shows each of these as one sentence, without a traceback.
 import errno
 
 _LONGEST = 2_000
-_CANNOT_WRITE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, errno.EPERM})
+_CANNOT_WRITE = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, errno.EPERM, errno.EEXIST, errno.ENOTDIR}
+)
 
 
 class InputError(ValueError):
@@ -30,6 +32,11 @@ class StoppedError(Exception):
 def got(what: str, *, need: str, do: str) -> str:
     """The sentence of an error: `got("labels has shape (64, 1)", need="(64,)", do="pass labels.squeeze(1)")`."""
     return f"{what}, need {need}: {do}"
+
+
+def code_not_run(folder: object, network: str, do: str) -> InputError:
+    """The refusal of code that a folder names and the user does not: it is not run on the folder's word."""
+    return InputError(got(f"the network of {folder} is the code {network!r}", need="your word that it may run", do=do))
 
 
 def one_line(text: str) -> str:

@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from deeplda.data.memory import available_memory
-from deeplda.errors import InputError, got
+from deeplda.errors import InputError, code_not_run, got
 from deeplda.files import read_small, read_tensors
 from deeplda.networks import build_network
 from deeplda.networks.allocation import AllocationLimit
@@ -196,9 +196,10 @@ class Model(nn.Module):
             raise InputError(got(f"class {name!r} is there already", need="a new name", do="choose another"))
         features = torch.as_tensor(self.transform(inputs))
         parents, known = self.card.subclass_map.parents, len(self.class_names)
+        statistics = self.statistics.with_class(features, len(parents))
         update = {"class_names": (*self.class_names, name), "parents": self.card.parents and (*parents, known)}
         self.card = self.card.model_copy(update=update)
-        self.fit_statistics(self.statistics.with_class(features, len(parents)))
+        self.fit_statistics(statistics)
 
     @torch.no_grad()
     def embeddings(self, inputs: Tensor | NDArray[np.generic], *, mirror: bool = False) -> Iterator[Tensor]:
@@ -242,8 +243,10 @@ class Model(nn.Module):
         """Write weights.safetensors and model.json into `folder`, which exists and is empty."""
         state = self.state_dict()
         if self.statistics is not None:
-            state |= {f"{_STATISTICS}{name}": tensor.clone() for name, tensor in self.statistics.state().items()}
-        save_file({name: tensor.contiguous() for name, tensor in state.items()}, folder / "weights.safetensors")
+            state |= {f"{_STATISTICS}{name}": tensor for name, tensor in self.statistics.state().items()}
+        # Copies: safetensors refuses tensors that share memory, as those of tied layers do.
+        copies = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in state.items()}
+        save_file(copies, folder / "weights.safetensors")
         (folder / "model.json").write_text(self.card.model_dump_json(indent=2) + "\n")
 
 
@@ -266,13 +269,7 @@ def load(path: str | Path, *, network: str | nn.Module | None = None, device: st
     card = read_card(folder / "model.json")
     if not isinstance(network, nn.Module) and ":" in card.network:
         if network != card.network:
-            raise InputError(
-                got(
-                    f"the network of {folder} is the code {card.network!r}",
-                    need="your word that it may run",
-                    do=f"pass network={card.network!r} (--network on the command line)",
-                )
-            )
+            raise code_not_run(folder, card.network, f"pass network={card.network!r} (--network on the command line)")
         network = build_network(card.network, card.sample_shape, card.embedding_dim, width=card.width)
     state = read_tensors(folder / "weights.safetensors")
     model = _with_room_for(state, card, network if isinstance(network, nn.Module) else None, folder)

@@ -179,6 +179,9 @@ def test_rows_of_numbers_and_balanced_weights(tmp_path):
     assert done.stderr == ""
     assert json.loads(done.stdout)["class_names"] == ["no", "yes"]
     assert "takes rows of numbers" in only_sentence(deeplda("predict", "runs/rows-rdlda", "rows.npz", cwd=tmp_path))
+    np.savez(tmp_path / "rows.npz", x_train=np.vstack([x, x[:1]]), y_train=[*y, y[0]])
+    done = deeplda("evaluate", "runs/rows-rdlda", cwd=tmp_path, check=0)
+    assert "has changed since runs/rows-rdlda was trained" in done.stderr
 
 
 def test_a_second_run_gets_a_folder_of_its_own(tmp_path):

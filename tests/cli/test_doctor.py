@@ -61,6 +61,17 @@ def test_a_cut_last_line_of_the_metrics_does_not_matter(run, tmp_path, capsys):
     assert "not finished: 1 of 2 epochs are done" in capsys.readouterr().out
 
 
+def test_the_autoencoder_of_a_run_is_none(tmp_path, capsys):
+    (tmp_path / "run.toml").write_text('data = "digits"\n')
+    row = {"kind": "epoch", "epoch": 1, "loss": 0.1, "learning_rate": 0.1, "seconds": 1.0}
+    row["validation"] = {"n": 3, "error": 0.5}
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    with pytest.raises(SystemExit) as left:
+        main(["doctor", str(tmp_path)])
+    assert left.value.code == 2
+    assert "is the autoencoder of a run" in capsys.readouterr().err
+
+
 def test_no_run(tmp_path, capsys):
     with pytest.raises(SystemExit) as left:
         main(["doctor", str(tmp_path)])

@@ -58,6 +58,7 @@ def test_runs_are_compared(home, capsys, arguments, file):
         ((), "no run was given"),
         (("nowhere",), "is no run"),
         (("sweep/trials/one", "--output", "nowhere/x.html"), "nowhere does not exist"),
+        (("sweep/trials/one", "--output", "sweep"), "sweep is a folder"),
     ],
 )
 @pytest.mark.usefixtures("home")

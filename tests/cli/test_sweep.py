@@ -134,6 +134,17 @@ def test_arguments_make_the_definition(defined, tmp_path):
     assert defined("--objectives", "cce")[1].grids == ({"objective": ["cce"], "seed": [0, 1, 2]},)
 
 
+def test_a_known_name_wins_over_a_folder_and_paths_are_whole(defined, tmp_path):
+    (tmp_path / "digits").mkdir()
+    settings = defined("digits", "--data-dir", "digits")[1].settings
+    assert (settings["data"], settings["data_dir"]) == ("digits", str(tmp_path / "digits"))
+
+
+def test_a_search_with_the_scatters_of_dorfer(defined):
+    definition = defined("--search", "2", "--scatter", "dorfer", "--statistic", "smallest")[1]
+    assert definition.config({}).scatter == "dorfer"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

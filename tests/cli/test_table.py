@@ -55,6 +55,7 @@ def test_written_to_a_file(sweep, capsys, tmp_path):
     [
         (("nowhere",), "nowhere is no sweep"),
         (("nowhere", "--format", "xml"), "--format"),
+        (("nowhere", "--output", "."), ". is a folder"),
         ((), "SWEEP"),
     ],
 )

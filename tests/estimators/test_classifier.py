@@ -311,6 +311,12 @@ class TestLabelsAndClasses:
         classifier = DeepLDAClassifier(objective=objective, batch_size=10, max_epochs=20, random_state=0)
         assert classifier.fit(rows, labels).score(rows, labels) > 0.6
 
+    def test_batches_are_large_enough_for_what_is_left_to_train_on(self):
+        rows = np.random.default_rng(0).normal(size=(102, 3))
+        labels = np.array([0] * 100 + [1] * 2)
+        settings = {"early_stopping": True, "validation_fraction": 0.4, "batch_size": 60, "max_epochs": 2}
+        DeepLDAClassifier(random_state=0, **settings).fit(rows, labels)
+
     def test_early_stopping_needs_samples_to_spare(self):
         with pytest.raises(ValueError, match="none to spare"):
             DeepLDAClassifier(early_stopping=True).fit([[0.0], [1.0]], [0, 1])

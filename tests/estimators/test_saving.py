@@ -100,6 +100,16 @@ def test_own_networks_are_named_again(tmp_path, network):
     assert loaded.network is network
 
 
+def test_code_named_by_a_folder_is_not_run_on_its_word(tmp_path):
+    DeepLDAClassifier(**FAST).fit(ROWS, LABELS).save(tmp_path / "saved")
+    file = tmp_path / "saved" / "classifier.json"
+    record = json.loads(file.read_text())
+    record["parameters"]["network"] = "trap:make"
+    file.write_text(json.dumps(record))
+    with pytest.raises(InputError, match="the code 'trap:make', need your word that it may run"):
+        DeepLDAClassifier.load(tmp_path / "saved")
+
+
 def test_the_model_inside_is_one_of_deeplda(tmp_path):
     classifier = DeepLDAClassifier(class_weight={1: 3}, **FAST).fit(ROWS, LABELS)
     classifier.save(tmp_path / "saved")

@@ -1,5 +1,7 @@
 """What a sweep is to run."""
 
+import math
+
 import pytest
 
 from deeplda.errors import InputError
@@ -137,6 +139,7 @@ def test_written_and_read_again(tmp_path):
         Definition(settings={"data": 'odd "name"\x7f', "flip": True, "lam": 1e-5}, search={"trials": 2}),
         Definition(storage="postgresql+psycopg://host/db", grid={"seed": [0]}),
         Definition(grid=[{"alpha": [0.5], "seed": [0]}, {"objective": ["cce"]}]),
+        Definition(settings={"epsilon": math.inf}, grid={"epsilon": [1.0, math.inf]}),
     ):
         definition.write(file)
         assert Definition.read(file) == definition
@@ -173,6 +176,7 @@ def test_differences_are_named(change, words):
         ("[grid]\nalpha = []", "the grid has no value of alpha"),
         ("[[grid]]\nseed = [0]\n[[grid]]\nalpha = []", "the grid has no value of alpha"),
         ("grid = [1]", "grid is 1"),
+        ("[grid]\nseed = [[0, 1]]", "the grid of seed has a list within its list"),
         ("[settings]\nepochs = 1", "a grid or a search"),
         ("[search]\ntrials = 0", "search is"),
         ("tabel = 2", "tabel is not a setting"),

@@ -26,14 +26,17 @@ class Net(nn.Sequential):
 
 def takes_anything(*args, **kwargs):
     assert not kwargs
-    return nn.Identity()
+    return nn.Linear(5, 3)
+
+def two_outputs(sample_shape, embedding_dim): return nn.Linear(5, 2)
+def an_image(sample_shape, embedding_dim): return nn.Unflatten(1, (1, 5))
 
 def three(sample_shape, embedding_dim, depth): ...
 def no_network(sample_shape, embedding_dim): return "network"
 def fails(sample_shape, embedding_dim): raise KeyError("inside the user's own code")
 def late(sample_shape, embedding_dim):
     import my_late_neighbour
-    return nn.Identity()
+    return nn.Linear(5, 3)
 
 ready = nn.Linear(2, 2)
 number = 3
@@ -90,6 +93,8 @@ def test_width_goes_where_it_is_taken() -> None:
         ("my_networks:ready", "'my_networks:ready' is of type Linear, need a function or class"),
         ("my_networks:no_network", r"gave an object of type str, need a torch\.nn\.Module"),
         ("my_networks:three", r"takes \(sample_shape, embedding_dim, depth\), need \(sample_shape, embedding_dim\)"),
+        ("my_networks:two_outputs", "gives 2 numbers for a sample, need 3: .*--embedding-dim 2"),
+        ("my_networks:an_image", r"turns one sample of shape \(5,\) into \(1, 1, 5\)"),
         ("my_networks:", r"need module\.path:callable"),
         (":Net", r"need module\.path:callable"),
         (".my_networks:Net", r"need module\.path:callable"),

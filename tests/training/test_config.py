@@ -1,5 +1,7 @@
 """Settings: written and read again, mistakes named."""
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +12,7 @@ from deeplda.training.schedule import learning_rate
 
 
 def test_toml_is_read_back_as_written(tmp_path):
-    config = RunConfig(data='a "strange" näme\\', alpha=0.25, flip=True, patience=3, data_dir=tmp_path, lam=1e-9)
+    config = RunConfig(data='a "strange" näme\\', alpha=0.25, epsilon=math.inf, patience=3, data_dir=tmp_path, lam=1e-9)
     (tmp_path / "run.toml").write_text(config.to_toml())
     assert RunConfig.read(tmp_path / "run.toml") == config
 

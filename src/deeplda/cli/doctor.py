@@ -30,6 +30,8 @@ def doctor(
     from deeplda.training.run_folder import read_metrics
 
     rows = read_metrics(run)
+    if any("error" in (row["validation"] or {}) for row in rows):
+        raise InputError(f"{run} is the autoencoder of a run: give the folder of the run itself")
     findings = diagnose(rows, config, count_classes(rows))
     if json_:
         print(json.dumps({"run": str(run), "findings": [asdict(finding) for finding in findings]}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -40,11 +41,17 @@ def evaluate(
     from deeplda.training.evaluation import evaluate as score
     from deeplda.training.evaluation import subclass_scores
     from deeplda.training.progress import Progress
+    from deeplda.training.run_folder import begun_on
 
     model = load(run, network=network, device=str(pick_device(device)))
     data = read_data(config)
     if data.class_names != model.class_names or data.sample_shape != model.card.sample_shape:
         raise InputError(f"{config.data} has changed since {run} was trained: other classes or another image size")
+    if begun_on(run) not in (None, data.fingerprint):
+        print(
+            f"note: {config.data} has changed since {run} was trained: its parts may hold samples that were trained on",
+            file=sys.stderr,
+        )
     part = {"train": data.train, "val": data.val, "test": data.test}[split]
     watch = Progress("quiet" if json_ else "auto").watch
     scores = score(model, part, watch)

@@ -93,19 +93,21 @@ def _predictions(model: Model, files: list[Path], *, skip_unreadable: bool, subc
 
 def _read(files: list[Path], shape: tuple[int, ...], *, skip_unreadable: bool) -> tuple[list[Path], NDArray[np.uint8]]:
     """The images of the files, and which files they are: all, or those that can be read."""
+    import numpy as np
+
     from deeplda.data import read_images
 
     channels, size = shape[0], (shape[1], shape[2])
-    if skip_unreadable:
-        sound = []
-        for file in files:
-            try:
-                read_images([file], channels=channels, image_size=size)
-                sound.append(file)
-            except InputError as error:
-                print(f"left out: {error}", file=sys.stderr)
-        files = sound
-    return files, read_images(files, channels=channels, image_size=size)
+    if not skip_unreadable:
+        return files, read_images(files, channels=channels, image_size=size)
+    sound, images = [], [np.empty((0, *shape), dtype=np.uint8)]
+    for file in files:
+        try:
+            images.append(read_images([file], channels=channels, image_size=size))
+            sound.append(file)
+        except InputError as error:
+            print(f"left out: {error}", file=sys.stderr)
+    return sound, np.concatenate(images)
 
 
 def _show(predictions: list[Prediction], columns: list[str]) -> None:

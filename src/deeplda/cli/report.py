@@ -23,8 +23,9 @@ def report(
     """Write a run's scores, curves and embedding as one HTML page; several runs, or a sweep's, side by side."""
     if not runs:
         raise InputError("no run was given: name the folder of a finished run, or several to compare")
-    if output is not None and not output.resolve().parent.is_dir():
-        raise InputError(f"{output.parent} does not exist: make the folder, or choose another --output")
+    if output is not None and (output.is_dir() or not output.resolve().parent.is_dir()):
+        what = f"{output} is a folder" if output.is_dir() else f"{output.parent} does not exist"
+        raise InputError(f"{what}: name a file in a folder that is there as --output")
 
     from deeplda.report.contents import finished_trials, is_sweep, read_record
     from deeplda.report.writing import write_comparison, write_report

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from deeplda.cli.sweep_arguments import TENTHS, axes_of, default_name, own_sweep, paper_sweep, whole_path
-from deeplda.errors import InputError, StoppedError, TrainingError, got
-from deeplda.training.config import TrainConfig
+from deeplda.cli.sweep_arguments import TENTHS, axes_of, default_name, own_sweep, paper_sweep
+from deeplda.errors import InputError, StoppedError, TrainingError, code_not_run, got
+from deeplda.training.config import TrainConfig, whole_path
 
 if TYPE_CHECKING:
     from deeplda.experiments.sweeps.definition import Definition
@@ -61,13 +61,18 @@ def sweep(
 
     Examples: deeplda sweep cifar10 --recipe quick --alphas 0,0.5,1 --workers 2;  deeplda sweep --table 2 --scale quick
     """
+    from deeplda.data import KNOWN
+
     if workers < 1:
         raise InputError(got(f"workers is {workers}", need="at least 1", do="leave it out for one"))
     axes = axes_of(objectives, subclasses, alphas, seeds)
     chosen = config.model_dump(mode="json", include=config.model_fields_set)
     if data is not None:
         chosen["data"] = data
-    chosen |= {name: whole_path(chosen[name]) for name in ("data", "data_dir") if chosen.get(name)}
+    if "data" in chosen and chosen["data"] not in KNOWN:
+        chosen["data"] = whole_path(chosen["data"])
+    if chosen.get("data_dir"):
+        chosen["data_dir"] = whole_path(chosen["data_dir"])
     others = {name: value for name, value in chosen.items() if name != "network"}
     if folder is not None and _is_sweep(folder) and not (others or axes or recipe or table or scale or search):
         _allow_code(folder, chosen.get("network"))
@@ -94,13 +99,7 @@ def _allow_code(folder: Path, network: str | None) -> None:
         raise InputError(f"{folder} was defined with another network than {network}: leave it out")
     for name in map(str, named):
         if ":" in name and name != network:
-            raise InputError(
-                got(
-                    f"the network of {folder} is the code {name!r}",
-                    need="your word that it may run",
-                    do=f"pass --network {name}",
-                )
-            )
+            raise code_not_run(folder, name, f"pass --network {name}")
 
 
 def _run(

@@ -83,7 +83,8 @@ def _search(settings: dict[str, Any], axes: dict[str, Any], trials: int) -> Defi
     (seed, *more) = axes.get("seed", [0])
     if more:
         raise InputError("a search trains with one seed: give --seeds one value, and run a grid on what it finds")
-    drawn = ("alpha", "lam", "statistic", "seed")
+    # The statistic stays, though it is drawn too: it has to suit a scatter that was chosen.
+    drawn = ("alpha", "lam", "seed")
     settings = {name: value for name, value in settings.items() if name not in drawn}
     return Definition.parse({"settings": settings, "search": {"trials": trials, "seed": seed}}, "the search")
 
@@ -94,12 +95,6 @@ def default_name(definition: Definition) -> str:
         return f"table{definition.table}" + ("" if definition.scale == "full" else f"-{definition.scale}")
     stem = Path(definition.data).stem
     return f"{stem}-search" if definition.search else stem
-
-
-def whole_path(data: str) -> str:
-    """What is a path, whole: a run is read again from anywhere."""
-    path = Path(data).expanduser()
-    return str(path.resolve()) if path.exists() else data
 
 
 def _values(name: str, text: str | None, kind: Callable[[str], Value]) -> list[Value] | None:

@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from deeplda.errors import InputError
+
 
 def table(
     sweep: Annotated[Path, Parameter(help="Folder of a sweep.")],
@@ -19,6 +21,9 @@ def table(
     output: Annotated[Path | None, Parameter(help="File to write to. [default: stdout]")] = None,
 ) -> None:
     """Show mean and spread over seeds beside the paper's numbers, and what differs from DLDA and cross-entropy."""
+    if output is not None and output.is_dir():
+        raise InputError(f"{output} is a folder: name a file as --output")
+
     from deeplda.experiments.results import read_results
     from deeplda.experiments.table import result_table
     from deeplda.experiments.table_formats import format_table

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from deeplda.cli.processes import in_a_job, is_silent, run_together
-from deeplda.errors import InputError, StoppedError, got
-from deeplda.training.config import RunConfig, TrainConfig
+from deeplda.errors import InputError, StoppedError, code_not_run
+from deeplda.training.config import RunConfig, TrainConfig, whole_path
 
 if TYPE_CHECKING:
     from deeplda.training.progress import Progress
@@ -73,11 +73,10 @@ def _settings(chosen: dict[str, Any], recipe: str | None) -> RunConfig:
     if chosen.get("objective") in ("dlda", "cce") and "alpha" not in chosen:
         base.pop("alpha", None)
     settings = RunConfig.parse(base | chosen, "the settings")
-    path = Path(settings.data).expanduser()
-    if settings.data in KNOWN or not path.exists():
-        return settings
-    # A run is read again from anywhere, so what is a path is written whole.
-    return settings.model_copy(update={"data": str(path.resolve())})
+    whole: dict[str, Any] = {} if settings.data in KNOWN else {"data": whole_path(settings.data)}
+    if settings.data_dir is not None:
+        whole["data_dir"] = Path(whole_path(str(settings.data_dir)))
+    return settings.model_copy(update=whole)
 
 
 def _default_folder(settings: RunConfig, *, resume: bool) -> Path:
@@ -100,13 +99,7 @@ def _agree_with(
         return settings
     existing = RunConfig.read(folder / "run.toml")
     if ":" in (existing.network or "") and settings.network != existing.network:
-        raise InputError(
-            got(
-                f"the network of {folder} is the code {existing.network!r}",
-                need="your word that it may run",
-                do=f"pass --network {existing.network}",
-            )
-        )
+        raise code_not_run(folder, str(existing.network), f"pass --network {existing.network}")
     names = set(chosen) if recipe is None else set(RunConfig.model_fields)
     for name in sorted(names):
         if (before := getattr(existing, name)) != (now := getattr(settings, name)):

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from deeplda.data import Data, Part
-from deeplda.errors import InputError, got
+from deeplda.errors import InputError, code_not_run, got
 from deeplda.estimators import saving
 from deeplda.estimators.preparation import (
     NetworkFactory,
@@ -182,17 +182,17 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
                 got(f"X has shape {inputs.shape}", need="2 axes for rows or 4 for images", do="reshape the samples")
             )
         labels = self._take_labels(targets)
-        log_weights = log_class_weights(self.class_weight, self.classes_, labels, self.predictor)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        config = run_settings(self.get_params(deep=False), labels, seed)
-        network, width = own_network(self.network, inputs.shape[1:], self.embedding_dim, len(self.classes_), seed)
-        if network is not None:
-            config = config.model_copy(update={"embedding_dim": width})
-
         train_part, validation = Part(inputs, labels), Part(inputs[:0], labels[:0])
         if self.early_stopping:
             rest, held = held_out(labels, self.validation_fraction, seed)
             train_part, validation = train_part.take(rest), train_part.take(held)
+        log_weights = log_class_weights(self.class_weight, self.classes_, train_part.labels, self.predictor)
+        config = run_settings(self.get_params(deep=False), train_part.labels, seed)
+        network, width = own_network(self.network, inputs.shape[1:], self.embedding_dim, len(self.classes_), seed)
+        if network is not None:
+            config = config.model_copy(update={"embedding_dim": width})
+
         data, scaler = arrays_as_data(train_part, validation, tuple(map(str, self.classes_)))
         labels = self._train(config, data, network)
         if scaler is not None:
@@ -254,7 +254,12 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         """The classifier that `save` wrote. Where its network is code of your own, pass `network` as for training."""
         folder = Path(path)
         record = saving.read_record(folder, cls.__name__, cls._get_param_names())
-        parameters: dict[str, Any] = {"network": network, **record.parameters}
+        parameters: dict[str, Any] = dict(record.parameters)
+        named = parameters.get("network")
+        if network is None and isinstance(named, str) and ":" in named:
+            raise code_not_run(folder, named, f"pass network={named!r}")
+        if network is not None:
+            parameters["network"] = network
         if record.class_weight is not None:
             parameters["class_weight"] = dict(record.class_weight)
         classifier = cls(**parameters)

@@ -17,6 +17,7 @@ from torch import nn
 from deeplda.data import Data, Part
 from deeplda.data.split import stratified
 from deeplda.errors import InputError, got
+from deeplda.networks.checks import output_width
 from deeplda.training.config import RunConfig
 
 NetworkFactory = Callable[[tuple[int, ...], int], nn.Module]
@@ -107,7 +108,7 @@ def own_network(
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         built = build_own(network, sample_shape, embedding_dim or classes)
-        width = _output_width(built, sample_shape)
+        width = output_width(built, sample_shape)
     if embedding_dim is not None and width != embedding_dim:
         raise InputError(
             got(
@@ -182,22 +183,6 @@ def _check_count(name: str, value: object, *, least: int) -> None:
 
 def _is_balanced(class_weight: object) -> bool:
     return isinstance(class_weight, str) and class_weight == "balanced"
-
-
-def _output_width(network: nn.Module, sample_shape: tuple[int, ...]) -> int:
-    """The width of the network's output, from one sample of zeros."""
-    with torch.no_grad():
-        output = network.eval()(torch.zeros(1, *sample_shape))
-    if not isinstance(output, torch.Tensor) or output.ndim != 2:
-        shape = tuple(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__
-        raise InputError(
-            got(
-                f"the network turns one sample of shape {sample_shape} into {shape}",
-                need="a tensor of one row, (1, embedding_dim)",
-                do="flatten its output",
-            )
-        )
-    return output.shape[1]
 
 
 def plain(value: Any) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 from torch import nn
 
 from deeplda.errors import InputError, got
+from deeplda.networks.checks import output_width
 
 
 def build_user_network(name: str, sample_shape: tuple[int, ...], embedding_dim: int, *, width: float) -> nn.Module:
@@ -24,7 +25,7 @@ def build_user_network(name: str, sample_shape: tuple[int, ...], embedding_dim: 
     Importing runs the module's code: only pass a name that the user wrote, never one from a file of unknown origin.
 
     Raises InputError if the module cannot be imported, has no such callable, or the callable does not take these
-    arguments or gives no nn.Module. What the callable itself raises is passed on as it is.
+    arguments or gives no nn.Module with so many outputs. What the callable itself raises is passed on as it is.
     """
     with _current_directory_importable():
         builder = _find(name)
@@ -35,6 +36,14 @@ def build_user_network(name: str, sample_shape: tuple[int, ...], embedding_dim: 
                 f"network {name!r} gave an object of type {type(network).__name__}",
                 need="a torch.nn.Module",
                 do="return the network",
+            )
+        )
+    if (outputs := output_width(network, sample_shape)) != embedding_dim:
+        raise InputError(
+            got(
+                f"network {name!r} gives {outputs} numbers for a sample",
+                need=f"{embedding_dim}",
+                do=f"give its last layer embedding_dim outputs, or pass --embedding-dim {outputs}",
             )
         )
     return network

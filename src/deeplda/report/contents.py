@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,14 +13,13 @@ from numpy.typing import NDArray
 
 from deeplda.data import Data, Part
 from deeplda.errors import InputError, got
-from deeplda.files import read_small
 from deeplda.model import Model, ModelCard, load
 from deeplda.predictors import FeatureStatistics, discriminant_directions
 from deeplda.report.analysis import fisher_ratios, single_dimension_accuracy
 from deeplda.training.assembly import read_data
 from deeplda.training.config import RunConfig
 from deeplda.training.evaluation import gather_statistics
-from deeplda.training.run_folder import read_metrics, summary_row
+from deeplda.training.run_folder import read_environment, read_metrics, summary_row
 from deeplda.training.sampler import stratified_sample
 
 # What read_data looks at: runs that agree in these share their data.
@@ -105,7 +103,7 @@ def read_record(folder: Path) -> RunRecord:
             got(f"{folder} is not finished", need="a finished run", do=f"deeplda train --resume --run {folder}")
         )
     rows = [row for row in read_metrics(folder) if row["kind"] == "epoch"]
-    return RunRecord(folder, RunConfig.read(folder / "run.toml"), _read_environment(folder), rows, summary)
+    return RunRecord(folder, RunConfig.read(folder / "run.toml"), read_environment(folder), rows, summary)
 
 
 def read_contents(
@@ -164,14 +162,6 @@ def is_sweep(folder: Path) -> bool:
 def _validation_accuracy(record: RunRecord) -> float:
     scores = record.summary["validation"]
     return float(scores["accuracy"]) if scores else 0.0
-
-
-def _read_environment(folder: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(read_small(folder / "environment.json"))
-    except (OSError, ValueError, RecursionError):
-        found = None
-    return found if isinstance(found, dict) else {}
 
 
 def _look(record: RunRecord, model: Model, data: Data, points: int) -> RunContents:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -62,8 +64,11 @@ class Classifier:
                 loss = self._backward(self.model.normalised(inputs), labels)
             except ValueError as error:
                 raise TrainingError(f"training cannot go on: {error}") from None
+        value = float(loss)
+        if not math.isfinite(value):
+            raise TrainingError("training cannot go on: the loss is not finite: lower --learning-rate")
         self.optimizer.step()
-        return float(loss)
+        return value
 
     def _backward(self, inputs: Tensor, labels: Tensor) -> Tensor:
         """The loss of the whole batch, whose gradient is left with the parameters."""
@@ -229,7 +234,18 @@ def _optimizer(config: RunConfig, trained: nn.Module) -> torch.optim.Optimizer:
 
 
 def check_settings(config: RunConfig, data: Data, world: World = ALONE) -> None:
-    """Raise InputError for a device or a network that cannot be had, before anything is written."""
+    """Raise InputError for a device, a network or data that cannot be used, before anything is written."""
+    # First: all processes take part in it, and any of them may raise below.
+    if len(set(world.gather(data.fingerprint))) > 1:
+        raise InputError(f"the processes read different data from {config.data}: give all of them the same")
+    if missing := set(range(len(data.class_names))) - set(np.unique(data.train.labels).tolist()):
+        raise InputError(
+            got(
+                f"{config.data} has no training sample of {data.class_names[min(missing)]}",
+                need="one of every class",
+                do="add some, or leave the class out",
+            )
+        )
     pick_device(config.device)
     too_large = got(
         "a network that does not fit in memory", need="a smaller one", do="lower --width or --embedding-dim"
@@ -246,8 +262,6 @@ def check_settings(config: RunConfig, data: Data, world: World = ALONE) -> None:
                 do=f"use --batch-size {2 * world.size} or more",
             )
         )
-    if len(set(world.gather(data.fingerprint))) > 1:
-        raise InputError(f"the processes read different data from {config.data}: give all of them the same")
 
 
 def pick_device(name: str) -> torch.device:

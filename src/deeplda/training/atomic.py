@@ -37,7 +37,8 @@ def write_bytes(file: Path, content: bytes) -> None:
 def new_folder(folder: Path, keep: Path | None = None) -> Iterator[Path]:
     """An empty folder to fill, which takes the place of `folder` when the block ends well and vanishes when not.
 
-    With `keep`, what stood at `folder` moves there. At every moment a whole folder stands at `folder` or at `keep`.
+    With `keep`, what stood at `folder` moves there, and at every moment a whole folder stands at one of the two.
+    Without it there is an instant at which a kill leaves both whole under hidden names, `.NAME.old` and `.NAME.tmp`.
     Raises OSError where the disk cannot take it, safetensors' own words for that included.
     """
     temporary, old = (folder.with_name(f".{folder.name}.{state}") for state in ("tmp", "old"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -140,8 +141,8 @@ class _OnData(BaseModel):
     def to_toml(self) -> str:
         """As TOML, with the settings in the order of their definition; those that are None are left out."""
         settings = self.model_dump(mode="json", exclude_none=True)
-        lines = [f"data = {_toml(settings.pop('data'))}"]
-        lines += [f"{name} = {_toml(value)}" for name, value in settings.items()]
+        lines = [f"data = {as_toml(settings.pop('data'))}"]
+        lines += [f"{name} = {as_toml(value)}" for name, value in settings.items()]
         return "\n".join(lines) + "\n"
 
 
@@ -181,6 +182,12 @@ class AutoencoderConfig(_OnData, LoopConfig):
         )
 
 
+def whole_path(path: str) -> str:
+    """A path that exists, whole: a run is read again from anywhere. Else as it is."""
+    found = Path(path).expanduser()
+    return str(found.resolve()) if found.exists() else path
+
+
 def first_mistake(error: ValidationError) -> str:
     """A pydantic error as one sentence: which setting, what came, what is wanted."""
     first = error.errors()[0]
@@ -200,6 +207,11 @@ def _shown(value: object) -> str:
         return "a huge number"
 
 
-def _toml(value: str | bool | float | int) -> str:
-    # JSON strings, numbers and booleans are TOML as well, once DEL is escaped and nothing beyond ASCII is.
+def as_toml(value: Any) -> str:
+    """A string, number, boolean or list of these as TOML."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(as_toml, value))}]"
+    if value == math.inf:
+        return "inf"
+    # JSON's are TOML as well, once DEL is escaped.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

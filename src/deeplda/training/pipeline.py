@@ -51,9 +51,11 @@ def run_to_end(
         clusters = None
         if config.subclasses != 1:
             # One process does: what comes before the training proper is a small part of the work.
-            if world.first:
-                clusters = find_subclasses(config, data, progress, stop, folder, stages)
-            clusters = world.from_first(clusters)
+            clusters = world.from_first(
+                world.together(
+                    lambda: find_subclasses(config, data, progress, stop, folder, stages) if world.first else None
+                )
+            )
             assert clusters is not None
             data = on_subclasses(data, clusters)
         trainee = assemble(config, data, subclasses=clusters.map if clusters else None, world=world)

@@ -117,7 +117,7 @@ def open_run(
         if not (path / "run.toml").exists():
             write_text(path / "environment.json", json.dumps(_environment(data_fingerprint), indent=2) + "\n")
             write_text(path / "run.toml", config.to_toml())
-        elif _begun_on(path) not in (None, data_fingerprint):
+        elif begun_on(path) not in (None, data_fingerprint):
             raise InputError(
                 f"the data of {path} has changed since it was begun: bring it back, or choose another --run"
             )
@@ -142,13 +142,18 @@ def summary_row(path: Path) -> dict[str, Any] | None:
     return rows[-1] if rows and rows[-1]["kind"] == "summary" and (path / "model" / "model.json").exists() else None
 
 
-def _begun_on(path: Path) -> str | None:
-    """The fingerprint of the data that a run was begun on; None where that is not known."""
+def read_environment(path: Path) -> dict[str, Any]:
+    """What a run was begun with; empty where that is not known."""
     try:
         found = json.loads(read_small(path / "environment.json"))
     except (OSError, ValueError, RecursionError):
-        return None
-    begun = found.get("data_fingerprint") if isinstance(found, dict) else None
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def begun_on(path: Path) -> str | None:
+    """The fingerprint of the data that a run was begun on; None where that is not known."""
+    begun = read_environment(path).get("data_fingerprint")
     return begun if isinstance(begun, str) else None
 
 

@@ -18,6 +18,7 @@ from safetensors.numpy import save_file
 from deeplda.data import Data, Part
 from deeplda.files import read_arrays, read_small
 from deeplda.subclasses import Clusters, SubclassMap, split_classes
+from deeplda.training.assembly import pick_device
 from deeplda.training.atomic import new_folder
 from deeplda.training.config import AutoencoderConfig, RunConfig
 from deeplda.training.loop import Run, train
@@ -176,7 +177,8 @@ def _points(
     own = folder / "autoencoder"
     if stages and not own.exists():
         own.symlink_to(os.path.relpath(place, folder), target_is_directory=True)
-    return SampleAutoencoder.load(place / "model").embed(data.train.inputs, progress.watch)
+    autoencoder = SampleAutoencoder.load(place / "model").to(pick_device(config.device))
+    return autoencoder.embed(data.train.inputs, progress.watch)
 
 
 def _train_autoencoder(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterator
 from itertools import chain, product
@@ -17,7 +16,7 @@ from deeplda.errors import InputError
 from deeplda.experiments.recipes import read_recipe
 from deeplda.files import read_toml
 from deeplda.training.atomic import write_text
-from deeplda.training.config import RunConfig, first_mistake
+from deeplda.training.config import RunConfig, as_toml, first_mistake
 
 # More than anyone runs; a few lines of a file can ask for far more than memory holds.
 _MOST_TRIALS = 100_000
@@ -71,6 +70,8 @@ class Definition(BaseModel):
         for name, values in self.axes():
             if not values:
                 raise ValueError(f"the grid has no value of {name}")
+            if any(isinstance(value, list | dict) for value in values):
+                raise ValueError(f"the grid of {name} has a list within its list: write its values side by side")
         if sum(prod(map(len, grid.values())) for grid in self.grids) > _MOST_TRIALS:
             raise ValueError(f"the grid has more than {_MOST_TRIALS:,} trials: give fewer values")
         return self
@@ -169,7 +170,7 @@ class Definition(BaseModel):
     def write(self, file: Path) -> None:
         """As TOML, whole or not at all."""
         found = self.model_dump(exclude_none=True)
-        lines = [f"{name} = {_toml(found[name])}" for name in ("table", "scale", "storage") if name in found]
+        lines = [f"{name} = {as_toml(found[name])}" for name in ("table", "scale", "storage") if name in found]
         lines += _section("[settings]", self.settings)
         for grid in self.grids:
             lines += _section("[grid]" if len(self.grids) == 1 else "[[grid]]", grid)
@@ -199,13 +200,8 @@ def _short(value: Any) -> str:
 
 
 def _section(heading: str, values: dict[str, Any]) -> list[str]:
-    return ["", heading, *(f"{name} = {_toml(value)}" for name, value in values.items())]
+    return ["", heading, *(f"{name} = {as_toml(value)}" for name, value in values.items())]
 
 
 def _words(value: Any) -> str:
     return ", ".join(map(_short, value)) if isinstance(value, list) else _short(value)
-
-
-def _toml(value: Any) -> str:
-    # JSON's strings, numbers, booleans and arrays of these are TOML as well, once DEL is escaped.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,33 @@
+"""What is refused before a training, and what ends one."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from deeplda.data import load_data
+from deeplda.errors import InputError, TrainingError
+from deeplda.training.assembly import assemble, check_settings
+from deeplda.training.config import RunConfig
+
+
+def test_every_class_needs_training_samples():
+    data = load_data("digits")
+    without = replace(data, train=data.train.take(np.flatnonzero(data.train.labels != 3)))
+    with pytest.raises(InputError, match="digits has no training sample of 3, need one of every class"):
+        check_settings(RunConfig(), without)
+    check_settings(RunConfig(), data)
+
+
+@pytest.mark.parametrize("objective", ["cce", "rdlda"])
+def test_a_loss_that_is_not_finite_ends_the_training(objective):
+    data = load_data("digits")
+    classifier = assemble(RunConfig(objective=objective, width=0.1), data)
+    with torch.no_grad():
+        next(classifier.trained.parameters()).fill_(torch.nan)
+    before = [parameter.clone() for parameter in classifier.trained.parameters()][1:]
+    inputs, labels = torch.from_numpy(data.train.inputs[:100]), torch.from_numpy(data.train.labels[:100])
+    with pytest.raises(TrainingError, match="training cannot go on"):
+        classifier.step(inputs, labels, 0.1)
+    assert all(map(torch.equal, before, list(classifier.trained.parameters())[1:]))
