@@ -66,6 +66,9 @@ def test_every_finished_trial_is_a_row_of_a_file(finished):
         assert float(row["validation"]) == pytest.approx(100 * summary["validation"]["accuracy"], abs=0.0051)
         for predictor, scores in summary["test"]["predictors"].items():
             assert float(row[f"test {predictor}"]) == pytest.approx(100 * scores["accuracy"], abs=0.0051)
+        deciding = next(iter(summary["test"]["predictors"].values()))
+        assert float(row["test balanced"]) == pytest.approx(100 * deciding["balanced_accuracy"], abs=0.0051)
+        assert float(row["test auc"]) == pytest.approx(deciding["auc"], abs=0.000051)
         assert row["seed"] == name[-1]
     assert rows["rdlda-alpha0-seed1"]["alpha"] == "0.0"
     assert len(rows["rdlda-alpha0-seed1"]["eigenvalues"].split()) == 9

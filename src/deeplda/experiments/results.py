@@ -89,7 +89,8 @@ def read_results(folder: Path) -> SweepResults:
 def write_trials(folder: Path, definition: Definition) -> None:
     """Write trials.csv: of every finished trial what it was set to and what came out, accuracies in percent.
 
-    `eigenvalues` are those of the last epoch. Where no trial is finished, nothing is written.
+    Balanced accuracy and area under the ROC curve are the deciding predictor's, `eigenvalues` those of the last epoch.
+    Where no trial is finished, nothing is written.
     """
     trials = list(_finished(folder, definition))
     if not trials:
@@ -134,6 +135,8 @@ def _settings(trial: _Trial) -> dict[str, Any]:
 def _outcome(trial: _Trial) -> dict[str, Any]:
     summary = trial.summary
     found = {"validation": _percent(summary["validation"]["accuracy"])}
+    deciding = next(iter(summary["test"]["predictors"].values()))
+    found |= {"test balanced": _percent(deciding["balanced_accuracy"]), "test auc": _four_digits(deciding.get("auc"))}
     found |= {f"test {name}": _percent(accuracy) for name, accuracy in _test_accuracies(summary).items()}
     found |= {"seconds": f"{summary['seconds']:.0f}", "pflop": f"{summary.get('flops', 0) / 1e15:.3g}"}
     eigenvalues = [row["eigenvalues"] for row in read_metrics(trial.run) if row.get("eigenvalues")]
@@ -144,6 +147,10 @@ def _outcome(trial: _Trial) -> dict[str, Any]:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.2f}"
+
+
+def _four_digits(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
 
 
 def _setting(config: RunConfig, other: dict[str, Any]) -> Setting:
