@@ -39,7 +39,7 @@ NOT_RUN = {
 # Text and Sphinx's directives have nothing to run.
 NO_CODE = re.compile(r"text|\{(toctree|eval-rst)\}")
 # Options of other programs that the pages name.
-OTHERS = {"--max-restarts", "--nproc-per-node", "--output"}
+OTHERS = {"--logdir", "--max-restarts", "--nproc-per-node", "--output"}
 
 
 def readme_names() -> dict[str, Any]:

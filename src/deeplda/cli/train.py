@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import signal
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -30,11 +31,14 @@ def train(
     processes: Annotated[int, Parameter(help="Train in so many processes, which share each batch.")] = 1,
     json_: Annotated[bool, Parameter(name="--json", negative="", help="The summary as one JSON object.")] = False,
     quiet: Annotated[bool, Parameter(negative="", help="No progress.")] = False,
+    tensorboard: Annotated[bool, Parameter(negative="", help="Write the epochs for TensorBoard too.")] = False,
     config: Annotated[TrainConfig, Parameter(name="*")] = TrainConfig(),  # noqa: B008  # frozen
 ) -> None:
     """Train a network and its predictors, keep the best epoch by validation, score it on the test part."""
     if processes < 1:
         raise InputError(f"--processes {processes}: at least one has to do the work")
+    if tensorboard and find_spec("tensorboard") is None:
+        raise InputError("TensorBoard is not installed: install deeplda[tensorboard], or leave --tensorboard out")
     chosen = {name: getattr(config, name) for name in config.model_fields_set}
     if data is not None:
         chosen["data"] = data
@@ -42,10 +46,8 @@ def train(
     if processes > 1 and not in_a_job():
         raise SystemExit(run_together(processes))
 
-    from deeplda.training.progress import Progress
     from deeplda.training.world import is_restarted, joined_world
 
-    progress = Progress("quiet" if quiet or is_silent() else "auto")
     resume = resume or is_restarted()
     with joined_world(settings.device) as world:
         folder = world.from_first(run or _default_folder(settings, resume=resume))
@@ -53,6 +55,7 @@ def train(
             lambda: _agree_with(folder, settings, chosen, recipe, resume=resume) if world.first else None
         )
         settings = world.from_first(decided) or settings
+        progress = _progress(folder, silent=quiet or is_silent(), tensorboard=tensorboard and world.first)
         summary = _train(folder, settings, progress, world)
         if not world.first:
             return
@@ -77,6 +80,14 @@ def _settings(chosen: dict[str, Any], recipe: str | None) -> RunConfig:
     if settings.data_dir is not None:
         whole["data_dir"] = Path(whole_path(str(settings.data_dir)))
     return settings.model_copy(update=whole)
+
+
+def _progress(folder: Path, *, silent: bool, tensorboard: bool) -> Progress:
+    from deeplda.training.progress import Progress
+    from deeplda.training.tensorboard import TensorBoardProgress
+
+    style: Literal["auto", "quiet"] = "quiet" if silent else "auto"
+    return TensorBoardProgress(folder / "tensorboard", style) if tensorboard else Progress(style)
 
 
 def _default_folder(settings: RunConfig, *, resume: bool) -> Path:

@@ -1,0 +1,59 @@
+"""What TensorBoard is given: every epoch of a run once, also where it was stopped in between."""
+
+import json
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from deeplda.cli import main
+from deeplda.errors import StoppedError
+from deeplda.training.config import RunConfig
+from deeplda.training.pipeline import run_to_end
+from deeplda.training.run_folder import read_metrics
+from deeplda.training.tensorboard import TensorBoardProgress
+
+TINY = {"epochs": 3, "width": 0.1, "batch_size": 400}
+
+
+def scalars(folder):
+    found = EventAccumulator(str(folder)).Reload()
+    return {name: [(event.step, event.value) for event in found.Scalars(name)] for name in found.Tags()["scalars"]}
+
+
+def test_every_epoch_once_also_after_a_stop(tmp_path):
+    run, events = tmp_path / "run", tmp_path / "run" / "tensorboard"
+    with pytest.raises(StoppedError):
+        run_to_end(RunConfig(**TINY), run, TensorBoardProgress(events, "quiet"), lambda: len(read_metrics(run)) == 1)
+    run_to_end(RunConfig(**TINY), run, TensorBoardProgress(events, "quiet"))
+    found, rows = scalars(events), read_metrics(run)[:-1]
+    expected = {"loss": "loss", "learning rate": "learning_rate"}
+    for name, key in expected.items():
+        assert found[name] == [(row["epoch"], pytest.approx(row[key], rel=1e-6)) for row in rows]
+    accuracies = [(row["epoch"], pytest.approx(row["validation"]["accuracy"])) for row in rows]
+    assert found["validation/accuracy"] == accuracies
+    assert found["eigenvalues/smallest"][2] == (3, pytest.approx(rows[2]["eigenvalues"][0], rel=1e-6))
+    assert found["eigenvalues/largest"][2] == (3, pytest.approx(rows[2]["eigenvalues"][-1], rel=1e-6))
+
+
+def test_an_autoencoder_is_a_run_of_its_own(tmp_path):
+    config = RunConfig(
+        **TINY | {"subclasses": 2, "cluster_on": "autoencoder", "autoencoder_epochs": 2, "embedding_dim": 20}
+    )
+    run_to_end(config, tmp_path / "run", TensorBoardProgress(tmp_path / "events", "quiet"))
+    assert [step for step, _ in scalars(tmp_path / "events")["loss"]] == [1, 2, 3]
+    assert [step for step, _ in scalars(tmp_path / "events" / "autoencoder")["validation/error"]] == [1, 2]
+
+
+def test_the_command_line_writes_into_the_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    main(["train", "--epochs", "1", "--width", "0.1", "--quiet", "--json", "--tensorboard", "--run", "r"])
+    assert json.loads(capsys.readouterr().out)["run"] == "r"
+    assert [step for step, _ in scalars(tmp_path / "r" / "tensorboard")["loss"]] == [1]
+
+
+def test_where_it_is_not_installed(monkeypatch, capsys):
+    monkeypatch.setattr("deeplda.cli.train.find_spec", lambda _: None)
+    with pytest.raises(SystemExit) as left:
+        main(["train", "--tensorboard"])
+    assert left.value.code == 2
+    assert "install deeplda[tensorboard]" in capsys.readouterr().err
