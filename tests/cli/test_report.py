@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from trained_runs import row_set, train_run
+from trained_runs import image_set, row_set, train_run
 
 from deeplda.cli import main
 
@@ -52,10 +52,25 @@ def test_runs_are_compared(home, capsys, arguments, file):
     assert (home / file).read_text().count('class="scatter"') == 2
 
 
+def test_figures_of_a_run(home):
+    main(["report", "sweep/trials/one", "--figures"])
+    names = ("confusion", "densities", "dimension-power", "eigenvalues", "embedding", "learning-curves")
+    files = {f"{name}.{kind}" for name in names for kind in ("png", "svg")}
+    assert {file.name for file in (home / "sweep" / "trials" / "one" / "figures").iterdir()} == files
+
+
+def test_figures_of_a_run_on_images(tmp_path):
+    train_run(tmp_path / "run", image_set(tmp_path / "images.npz", ("a", "b")), objective="cce")
+    main(["report", str(tmp_path / "run"), "--figures"])
+    found = {file.stem for file in (tmp_path / "run" / "figures").iterdir()}
+    assert found == {"confusion", "densities", "dimension-power", "embedding", "learning-curves", "mistakes"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         ((), "no run was given"),
+        (("sweep", "--figures"), "figures are those of one run"),
         (("nowhere",), "is no run"),
         (("sweep/trials/one", "--output", "nowhere/x.html"), "nowhere does not exist"),
         (("sweep/trials/one", "--output", "sweep"), "sweep is a folder"),

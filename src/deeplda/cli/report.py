@@ -17,6 +17,10 @@ def report(
         Parameter(help="File to write. [default: report.html in the folder, report-compare.html for several]"),
     ] = None,
     open_: Annotated[bool, Parameter(name="--open", negative="", help="Show it in the browser.")] = False,
+    figures: Annotated[
+        bool,
+        Parameter(negative="", help="Of one run: also write its figures into its figures/, as PNG and SVG."),
+    ] = False,
     data_dir: Annotated[Path | None, Parameter(help="Where known data is, if it has moved.")] = None,
     network: Annotated[str | None, Parameter(help="For a network of your own: module.path:callable.")] = None,
 ) -> None:
@@ -30,8 +34,10 @@ def report(
     from deeplda.report.contents import finished_trials, is_sweep, read_record
     from deeplda.report.writing import write_comparison, write_report
 
+    if figures and (len(runs) > 1 or is_sweep(runs[0])):
+        raise InputError("figures are those of one run: name one, or leave --figures out")
     if len(runs) == 1 and not is_sweep(runs[0]):
-        file = write_report(runs[0], output=output, data_dir=data_dir, network=network)
+        file = write_report(runs[0], output=output, figures=figures, data_dir=data_dir, network=network)
     else:
         records = [record for run in runs for record in (finished_trials(run) if is_sweep(run) else [read_record(run)])]
         where = runs[0] / "report.html" if len(runs) == 1 else Path("report-compare.html")

@@ -21,6 +21,7 @@ def write_report(
     folder: Path,
     *,
     output: Path | None = None,
+    figures: bool = False,
     data_dir: Path | None = None,
     network: str | None = None,
     progress: Progress | None = None,
@@ -28,6 +29,7 @@ def write_report(
     """Write the report of a finished run, by default to report.html in its folder, and return where it is.
 
     Args:
+        figures: also write the figures, as PNG and SVG, into figures/ of the run.
         data_dir: where known data is, if it has moved.
         network: for a network of your own, as in `deeplda.load`.
         progress: sees the work go on; by default a terminal shows it.
@@ -39,6 +41,10 @@ def write_report(
     with progress.console.status(Text(f"writing the report of {folder}")):
         contents = read_contents(folder, data_dir=data_dir, network=network)
         write_text(file, run_page(contents))
+        if figures:
+            from deeplda.report.run_figures import write_figures
+
+            write_figures(contents, folder / "figures")
     return file
 
 

@@ -108,7 +108,7 @@ def learning_curves(rows: Sequence[Mapping[str, Any]], *, title: str = "") -> tu
     Of a finished run the kept epoch and its accuracy on the test part are marked. A loss that is not finite is a gap.
     """
     figure = new_figure(2.5, title)
-    panels = figure.subplots(1, 2)
+    panels = figure.subplots(1, 2, sharex=True)
     epochs = [row for row in rows if row["kind"] == "epoch"]
     numbers = [row["epoch"] for row in epochs]
     panels[0].plot(numbers, _table([[row["loss"]] for row in epochs]), color=BLUE, marker="o", markersize=2.5)
