@@ -17,13 +17,11 @@ from deeplda.model import Model, ModelCard, load
 from deeplda.predictors import FeatureStatistics, discriminant_directions
 from deeplda.report.analysis import fisher_ratios, single_dimension_accuracy
 from deeplda.training.assembly import read_data
-from deeplda.training.config import RunConfig
+from deeplda.training.config import DATA_SETTINGS, RunConfig
 from deeplda.training.evaluation import gather_statistics
 from deeplda.training.run_folder import read_environment, read_metrics, summary_row
 from deeplda.training.sampler import stratified_sample
 
-# What read_data looks at: runs that agree in these share their data.
-_DATA_SETTINGS = ("data", "data_dir", "image_size", "split_seed", "train_on_all", "skip_unreadable")
 _SEED = 0
 # Training samples from which the discriminant directions of a cross-entropy network are found.
 _FIT_SAMPLES = 5_000
@@ -137,7 +135,7 @@ def read_many(
     before: RunConfig | None = None
     for record in records:
         config = record.config if data_dir is None else record.config.model_copy(update={"data_dir": data_dir})
-        if before is None or any(getattr(config, name) != getattr(before, name) for name in _DATA_SETTINGS):
+        if before is None or any(getattr(config, name) != getattr(before, name) for name in DATA_SETTINGS):
             data, before = read_data(config), config
         found.append(_look(record, load(record.path, network=network), data, points))
     return found

@@ -12,6 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from deeplda.errors import InputError
 from deeplda.files import read_toml
 
+# What decides which samples a run has, and in which part: runs that agree in these share their data.
+DATA_SETTINGS = ("data", "data_dir", "image_size", "split_seed", "train_on_all", "skip_unreadable")
+
 
 class ObjectiveConfig(BaseModel):
     """What is optimised, and by which network."""
@@ -162,17 +165,7 @@ class AutoencoderConfig(_OnData, LoopConfig):
     def of(cls, config: RunConfig) -> Self:
         """The autoencoder that a run asks for. What it does not depend on is left at its default, so that runs that
         differ in their objective alone can share it."""
-        same = (
-            "data",
-            "data_dir",
-            "image_size",
-            "split_seed",
-            "train_on_all",
-            "skip_unreadable",
-            "device",
-            "seed",
-            "width",
-        )
+        same = (*DATA_SETTINGS, "device", "seed", "width")
         return cls(
             epochs=config.autoencoder_epochs,
             optimizer=config.autoencoder_optimizer,
