@@ -10,6 +10,8 @@ import pytest
 os.environ["SCIPY_ARRAY_API"] = "1"
 # Tests run on as many cores as there are: threads that wait for each other would only slow them down.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Virtual machines exist that list AMX and stop a process that uses it, as PyTorch's products in bfloat16 do.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 
 @pytest.fixture
