@@ -53,16 +53,19 @@ def test_the_smaller_problem_is_solved(d, classes, size):
     assert problem.matrix.shape == (size, size)
 
 
-def test_a_float32_product_too_coarse_for_the_factorisation_is_made_again_in_float64():
-    """Two dimensions equal but for 1e-5: in float32 their scatter is singular, in float64 it is not."""
-    rng = np.random.default_rng(0)
-    y = np.arange(600) % 3
-    h = np.repeat(rng.normal(size=(600, 1)) + y[:, None], 2, axis=1)
-    h[:, 1] += 1e-5 * rng.normal(size=600) * (1 + y)
-    h = h.astype(np.float32)
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize(("factor", "own"), [(100.0, 0.3), (1.0, 1e-3), (1e3, 1e-2)])
+def test_a_float32_product_too_coarse_for_the_factorisation_is_made_again_in_float64(factor, own, order):
+    """A dimension that is another but for a small part of its own, which alone tells the classes apart; in both
+    orders, as the pivots depend on it."""
+    rng, y = np.random.default_rng(0), np.arange(2000) % 3
+    h = rng.normal(size=(2000, 64))
+    h[:, 1] = factor * h[:, 0] + own * (h[:, 1] + y)
+    h = h[:, ::order].astype(np.float32)
+    assert h.size * h.shape[1] > 2**22  # else the product is made in float64 at once
     true = oracle(h, y, alpha=1.0, lam=0.0).eigenvalues
     found = discriminant_eigenvalues(torch.tensor(h), torch.tensor(y), alpha=1.0, lam=0.0)
-    assert relative_error(found, true) < 1e-4
+    assert relative_error(found, true) < 1e-5
 
 
 def test_without_a_ridge_a_repeated_dimension_is_survived():

@@ -21,7 +21,7 @@ Scatter = Literal["pooled", "sum", "dorfer"]
 ClassWeight = Literal["balanced"] | None
 
 _EPS = torch.finfo(torch.float64).eps
-# Below this share of the largest pivot the rounding of a float32 product is felt in the inverse.
+# Where less than this share of a dimension's variance is its own, the rounding of a float32 product is felt.
 _SMALLEST_PIVOT = 1e-2
 # Variance within classes that are points, as a share of that between them: bounds the eigenvalues by 1e18.
 _POINT = 1e-4
@@ -200,15 +200,18 @@ def _within_root(
         ridge = _ridge(variances, between, batch.means, lam)
         within.mul_(unit * alpha).diagonal().copy_(variances + ridge)
         root, failed = torch.linalg.cholesky_ex(within)
-        if exact or _well_conditioned(root, failed):
+        if exact or _well_conditioned(root, within, failed):
             break
     return root, variances, ridge
 
 
-def _well_conditioned(root: Tensor, failed: Tensor) -> bool:
-    """Whether a factorisation went through with no pivot lost in the rounding of float32."""
-    low, high = torch.aminmax(root.diagonal())
-    return not failed and float(low) ** 2 > _SMALLEST_PIVOT * float(high) ** 2
+def _well_conditioned(root: Tensor, within: Tensor, failed: Tensor) -> bool:
+    """Whether a factorisation L L' of `within` went through with no pivot lost in the rounding of float32.
+
+    A pivot is what is left of a dimension's variance once the dimensions before it are known. Rounding is relative to
+    the whole of that variance, so the two are compared; how wide the other dimensions are does not matter.
+    """
+    return not failed and bool((root.diagonal().square() > _SMALLEST_PIVOT * within.diagonal()).all())
 
 
 def _ridge(variances: Tensor, between: Tensor, means: Tensor, lam: float) -> float:

@@ -64,8 +64,9 @@ class RDLDALoss(nn.Module):
     and with any classes, or empty (0, d). Value, diagnostics and checks are those of the whole batch on every rank:
     all raise the same error or none does. The gradient at a rank's own features is that of the whole batch times the
     number of ranks, so that DistributedDataParallel, which averages over the ranks, ends up with the whole batch's.
-    Three exchanges a call (four with "dorfer" or more than 256 classes on a rank) carry class ids, C + C d and d d
-    numbers, never features; backward has none. In eval mode, or with one rank, the batch is the local one.
+    Three exchanges a call carry class ids, C + C d and d d numbers, never features; one more each with "dorfer", with
+    more than 256 classes on a rank, and where a product is made again in float64. Backward has none. In eval mode, or
+    with one rank, the batch is the local one.
 
     Shape: features (n, d) floating point, labels (n,) non-negative integers; returns a 0-d tensor of the features'
     precision, at least float32. Any device; under autocast the loss is computed in full precision all the same.

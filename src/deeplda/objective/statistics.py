@@ -51,12 +51,12 @@ def pillai(matrix: Tensor, valid: int) -> tuple[Tensor, Tensor]:
 
 
 def hotelling(matrix: Tensor, valid: int) -> tuple[Tensor, Tensor]:
-    """-(1/m) sum v = -(1/m) tr K."""
+    """-(1/m) sum v = -(1/m) tr K, of all eigenvalues of K: those that are not valid are 0, but with "dorfer"."""
     return -matrix.trace() / valid, torch.eye(len(matrix)).to(matrix) / valid**0.5
 
 
 def evaluate(statistic: Statistic, matrix: Tensor, valid: int, epsilon: float) -> tuple[Tensor, Tensor]:
-    """Minus the statistic of the `valid` top eigenvalues of `matrix` (k, k), and F (k, r) with F F' = f'(matrix)."""
+    """Minus the statistic of `matrix` (k, k) with so many valid eigenvalues, and F (k, r) with F F' = f'(matrix)."""
     if statistic == "smallest":
         return smallest(matrix, valid, epsilon)
     return {"wilks": wilks, "pillai": pillai, "hotelling": hotelling}[statistic](matrix, valid)
