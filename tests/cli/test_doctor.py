@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from deeplda.cli import main
+from deeplda.training.config import AutoencoderConfig
 
 
 def deeplda(*arguments, cwd):
@@ -62,7 +63,7 @@ def test_a_cut_last_line_of_the_metrics_does_not_matter(run, tmp_path, capsys):
 
 
 def test_the_autoencoder_of_a_run_is_none(tmp_path, capsys):
-    (tmp_path / "run.toml").write_text('data = "digits"\n')
+    (tmp_path / "run.toml").write_text(AutoencoderConfig().to_toml())
     row = {"kind": "epoch", "epoch": 1, "loss": 0.1, "learning_rate": 0.1, "seconds": 1.0}
     row["validation"] = {"n": 3, "error": 0.5}
     (tmp_path / "metrics.jsonl").write_text(json.dumps(row) + "\n")

@@ -66,6 +66,18 @@ def test_figures_of_a_run_on_images(tmp_path):
     assert found == {"confusion", "densities", "dimension-power", "embedding", "learning-curves", "mistakes"}
 
 
+def test_two_classes_have_one_discriminant_and_the_second_axis_says_so(tmp_path):
+    data = row_set(tmp_path / "rows.npz", ("a", "b"))
+    for name in ("one", "two"):
+        train_run(tmp_path / name, data)
+    main(["report", str(tmp_path / "one"), "--figures"])
+    assert "random spread" in (tmp_path / "one" / "figures" / "embedding.svg").read_text()
+    main(["report", str(tmp_path / "one"), str(tmp_path / "two"), "--output", str(tmp_path / "both.html")])
+    page = (tmp_path / "both.html").read_text()
+    assert "random spread" in page
+    assert "discriminant 2" not in page
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -155,6 +155,8 @@ def test_advice_for_a_stuck_eigenvalue_fits_the_settings():
     assert "lower the learning rate: --learning-rate 0.03 (30 here)" in only(rows, learning_rate=30).do
     assert "lower the learning rate" in only(rows, learning_rate=3).do
     assert "lower the learning rate" not in only(rows, learning_rate=3, optimizer="muon").do
+    both = "--learning-rate 3 --filter-learning-rate 0.024 (30 and 0.24 here)"
+    assert both in only(rows, learning_rate=30, optimizer="muon").do
 
 
 def test_eigenvalues_of_zero_are_a_flat_output():

@@ -24,7 +24,6 @@ def doctor(
     """Read the metrics of a run and say what is wrong, why we think so and what to do."""
     if not (run / "run.toml").exists():
         raise InputError(f"{run} is no run: it has no run.toml; train one with deeplda train --run {run}")
-    config = RunConfig.read(run / "run.toml")
 
     from deeplda.report.doctor import count_classes, diagnose
     from deeplda.training.run_folder import read_metrics
@@ -32,7 +31,7 @@ def doctor(
     rows = read_metrics(run)
     if any("error" in (row["validation"] or {}) for row in rows):
         raise InputError(f"{run} is the autoencoder of a run: give the folder of the run itself")
-    findings = diagnose(rows, config, count_classes(rows))
+    findings = diagnose(rows, RunConfig.read(run / "run.toml"), count_classes(rows))
     if json_:
         print(json.dumps({"run": str(run), "findings": [asdict(finding) for finding in findings]}))
         return

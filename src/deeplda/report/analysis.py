@@ -99,6 +99,13 @@ def output_variances(embedding: Floats) -> NDArray[np.float64]:
     return variances
 
 
+def silverman_width(values: NDArray[np.float64]) -> float:
+    """Silverman's width of a Gaussian kernel for the density of `values` (n,): 0.9 min(std, IQR / 1.34) / n^(1/5)."""
+    low, high = np.quantile(values, [0.25, 0.75])
+    spread = min(values.std(), (high - low) / 1.34) or values.std()
+    return float(0.9 * spread * len(values) ** -0.2)
+
+
 def agreement(decisions: Mapping[str, Integers]) -> dict[tuple[str, str], float]:
     """For each pair of predictors the share of the samples for which they decide alike."""
     return {

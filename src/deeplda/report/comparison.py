@@ -165,13 +165,14 @@ def _embeddings(drawn: Sequence[RunContents], names: Sequence[str], *, complete:
         f"Each run in its own discriminant coordinates. {'' if complete else f'The first {len(drawn)} runs. '}"
         "A sample pointed at is ringed in the plots of all runs that have it."
     )
-    count = min(max(len(run.axes) for run in drawn), payload.MOST_AXES)
+    most = max((run.axes for run in drawn), key=len)
+    axes = [axis.partition(" (")[0] for axis in most[: payload.MOST_AXES]]
     plots = [scatter(i, element("figcaption", swatch(i), " ", names[i])) for i in range(len(drawn))]
     return section(
         "embedding",
         "Embeddings",
         lead,
-        plot_controls([f"discriminant {i}" for i in range(1, count + 1)]),
+        plot_controls(axes),
         legend(drawn[0].class_names),
         element("div", plots, class_="side-by-side"),
     )

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from deeplda.report.analysis import silverman_width
 from deeplda.report.contents import RunContents
 from deeplda.report.thumbnails import thumbnail_sheet
 
 MOST_AXES = 10
 MOST_DIMENSIONS = 100
 _MOST_VALUES = 12
-_BINS = 256
+_BINS = 512
 _KEPT_BINS = 128
 _STEPS = 65535
 
@@ -74,7 +75,7 @@ def class_densities(
 ) -> NDArray[np.float64]:
     """Gaussian kernel estimate of the density of each class, (classes, 128), at even steps between the ends.
 
-    Silverman's bandwidth for each class, at least two bins; a class without samples is 0 throughout.
+    Silverman's bandwidth for each class, at least a step; a class without samples is 0 throughout.
     """
     width = (ends[1] - ends[0]) / _BINS
     within = (values >= ends[0]) & (values < ends[1])
@@ -83,8 +84,8 @@ def class_densities(
     counts = np.bincount(labels * _BINS + bins, minlength=classes * _BINS).reshape(classes, _BINS).astype(np.float64)
     totals = counts.sum(1, keepdims=True)
     shares = counts / np.maximum(totals, 1)
-    spread = np.array([values[labels == c].std() if totals[c] else 0.0 for c in range(classes)])
-    bandwidth = np.maximum(1.06 * spread * np.maximum(totals[:, 0], 1) ** -0.2, 2 * width)
+    bandwidth = np.array([silverman_width(values[labels == c]) if totals[c] else 0.0 for c in range(classes)])
+    bandwidth = np.maximum(bandwidth, (ends[1] - ends[0]) / _KEPT_BINS)
     # The convolution with a Gaussian, by Fourier transform; the padding keeps the two ends apart.
     frequencies = np.fft.rfftfreq(2 * _BINS, width)
     kernel = np.exp(-2 * (np.pi * bandwidth[:, None] * frequencies) ** 2)

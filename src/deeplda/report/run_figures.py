@@ -20,6 +20,7 @@ from deeplda.report.figures import (
     save,
     worst_mistakes,
 )
+from deeplda.report.hardest_section import hardest
 
 
 def write_figures(contents: RunContents, folder: Path) -> list[Path]:
@@ -34,18 +35,18 @@ def _figures(run: RunContents) -> Iterator[tuple[str, Figure]]:
         spectra = [row["eigenvalues"] for row in run.rows]
         yield "eigenvalues", eigenvalue_spectrum([row["epoch"] for row in run.rows], spectra)[0]
     yield "confusion", confusion_matrix(run.scores["confusion"], names)[0]
-    if run.coordinates.shape[1] >= 2:
-        yield "embedding", embedding_plane(run.coordinates[:, :2], run.labels, names)[0]
+    yield "embedding", embedding_plane(run.coordinates[:, :2], run.labels, names, axis_names=run.axes)[0]
     yield "densities", densities(run.embedding, run.labels, names)[0]
-    best = [names[c] if c >= 0 else "none" for c in separated_class(run.embedding, run.labels)]
-    yield "dimension-power", dimension_power(run.fisher_ratios, run.single_accuracies, best)[0]
+    if len(np.unique(run.labels)) > 1:
+        best = [names[c] if c >= 0 else "none" for c in separated_class(run.embedding, run.labels)]
+        yield "dimension-power", dimension_power(run.fisher_ratios, run.single_accuracies, best)[0]
     if run.images:
         yield "mistakes", _mistakes(run)
 
 
 def _mistakes(run: RunContents) -> Figure:
     """Of the samples shown, those that were decided wrongly, the surest first."""
-    wrong = np.flatnonzero(run.decided != run.labels)
-    wrong = wrong[np.argsort(-run.probabilities[wrong], kind="stable")]
+    places, mistakes = hardest(run)
+    wrong = places if mistakes else places[:0]
     true, decided = ([run.class_names[c] for c in which[wrong]] for which in (run.labels, run.decided))
     return worst_mistakes(run.samples[wrong].astype(np.uint8), true, decided, run.probabilities[wrong])[0]

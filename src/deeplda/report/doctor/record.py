@@ -129,7 +129,13 @@ def highest_rate(config: RunConfig) -> float:
 
 
 def lower_rate(config: RunConfig) -> str:
-    """A tenth of the learning rate, and at most the default, as an option with what it was."""
+    """A tenth of the learning rate, and at most the default, as an option with what it was; of muon's, of both."""
+    if config.optimizer == "muon":
+        filters = config.filter_learning_rate
+        return (
+            f"--learning-rate {config.learning_rate / 10:.3g} --filter-learning-rate {filters / 10:.3g} "
+            f"({config.learning_rate:g} and {filters:g} here)"
+        )
     return f"--learning-rate {min(config.learning_rate / 10, _DEFAULT_RATE):.3g} ({config.learning_rate:g} here)"
 
 

@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
 from deeplda.errors import got
-from deeplda.report.analysis import Floats, Integers, separated_class
+from deeplda.report.analysis import Floats, Integers, separated_class, silverman_width
 from deeplda.report.figures.style import (
     BLUE,
     GREY,
@@ -105,7 +105,12 @@ def dimension_power(
 
 @in_style
 def embedding_plane(
-    coordinates: Floats, labels: Integers, class_names: Sequence[str], *, title: str = ""
+    coordinates: Floats,
+    labels: Integers,
+    class_names: Sequence[str],
+    *,
+    axis_names: Sequence[str] = ("first discriminant coordinate", "second discriminant coordinate"),
+    title: str = "",
 ) -> tuple[Figure, Axes]:
     """Samples in their first two discriminant coordinates (n, 2), each class named at its middle."""
     figure = new_figure(4.2, title)
@@ -124,8 +129,8 @@ def embedding_plane(
     axes.set_aspect("equal", adjustable="datalim")
     if len(class_names) <= _MOST_NAMES:
         _name_classes(axes, points, which, class_names)
-    axes.set_xlabel("first discriminant coordinate")
-    axes.set_ylabel("second discriminant coordinate")
+    axes.set_xlabel(axis_names[0])
+    axes.set_ylabel(axis_names[1])
     class_legend(figure, class_names, lines=False)
     return figure, axes
 
@@ -141,9 +146,7 @@ def _two_panels(height: float, title: str) -> tuple[Figure, AxesArray]:
 def density(values: NDArray[np.float64], places: NDArray[np.float64], narrowest: float) -> NDArray[np.float64]:
     """Gaussian kernel density of `values` at evenly spaced `places`, Silverman's width but at least `narrowest`."""
     step = places[1] - places[0]
-    low, high = np.quantile(values, [0.25, 0.75])
-    spread = min(values.std(), (high - low) / 1.34) or values.std()
-    width = max(0.9 * spread * len(values) ** -0.2, narrowest)
+    width = max(silverman_width(values), narrowest)
     counts, _ = np.histogram(values, len(places), (places[0] - step / 2, places[-1] + step / 2))
     reach = np.arange(-len(places) + 1, len(places)) * step
     kernel = np.exp(-0.5 * (reach / width) ** 2) / (width * np.sqrt(2 * np.pi))
