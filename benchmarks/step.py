@@ -66,7 +66,7 @@ def step_of(options: argparse.Namespace, *, planes: bool = False) -> Callable[[]
     layout = torch.contiguous_format if planes else torch.channels_last
     network = FastNet(SHAPE, CLASSES, width=options.width).to(memory_format=layout)
     criterion = RDLDALoss(alpha=1.0, statistic="pillai")
-    optimizer = Muon(network.parameters(), lr=0.5, filter_lr=0.24, momentum=0.85, weight_decay=1e-4)
+    optimizer = Muon(network, lr=0.5, filter_lr=0.24, momentum=0.85, weight_decay=1e-4)
     images = torch.randn(options.batch, *SHAPE).contiguous(memory_format=layout)
     labels = torch.arange(options.batch) % CLASSES
 

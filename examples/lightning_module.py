@@ -39,7 +39,7 @@ class DigitReader(lightning.LightningModule):
     @torch.no_grad()
     def on_train_end(self) -> None:
         images, labels = self.trainer.train_dataloader.dataset.tensors
-        self.predictor.fit(self.eval().network(images.to(self.device)), labels)
+        self.predictor.fit(self.eval().network(images.to(self.device)), labels.to(self.device))
 
     def test_step(self, batch: list[Tensor]) -> None:
         images, labels = batch

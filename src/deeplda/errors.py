@@ -4,6 +4,8 @@ The command line shows each of these as one sentence, without a traceback.
 """
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _LONGEST = 2_000
 _CANNOT_WRITE = frozenset(
@@ -23,6 +25,17 @@ class InputError(ValueError):
 
 class TrainingError(RuntimeError):
     """Training cannot go on. Exit code 1."""
+
+
+@contextmanager
+def while_training() -> Iterator[None]:
+    """What goes wrong with the numbers of a training within it, such as NaN in them, is a TrainingError."""
+    try:
+        yield
+    except InputError:
+        raise
+    except ValueError as error:
+        raise TrainingError(f"training cannot go on: {error}") from None
 
 
 class StoppedError(Exception):
@@ -48,8 +61,10 @@ def one_line(text: str) -> str:
 
 
 def unwritten(error: OSError) -> str | None:
-    """What to say where a disk is full or a folder may not be written; None for errors of another kind."""
+    """What to say where a disk is full or a folder may not be used; None for errors of another kind."""
     if error.errno not in _CANNOT_WRITE:
         return None
     where = f" ({error.filename})" if error.filename else ""
-    return f"cannot write: {error.strerror}{where}; what was saved before is whole"
+    # Python's own looks at a folder fail like this too, also where nothing was to be written.
+    what = "not allowed" if error.errno in (errno.EACCES, errno.EPERM) else "cannot write"
+    return f"{what}: {error.strerror}{where}; what was saved before is whole"

@@ -157,6 +157,18 @@ def test_softmax_of_outputs_and_of_a_layer():
     layer = torch.nn.Linear(3, 4)
     layered = Softmax().set_layer(torch.arange(4), layer.weight, layer.bias)
     torch.testing.assert_close(layered.predict_proba(features).float(), layer(features).softmax(1))
+    square = torch.nn.Linear(3, 3, bias=False)
+    without_bias = Softmax().set_layer(torch.arange(3), square.weight, None)
+    torch.testing.assert_close(without_bias.predict_proba(features).float(), square(features).softmax(1))
+
+
+@pytest.mark.parametrize("options", [{"class_weight": "balanced"}, {"scatter": "sum"}])
+def test_hyperplanes_refuse_statistics_of_another_reading(options):
+    h, y, _ = problem()
+    statistics = FeatureStatistics.for_labels(y)
+    statistics.update(h, y)
+    with pytest.raises(ValueError, match=r"gather them in predictor\.statistics"):
+        Hyperplanes(**options).fit_statistics(statistics)
 
 
 def test_the_papers_sigmoid():

@@ -10,6 +10,7 @@ from deeplda.data import load_data
 from deeplda.errors import InputError, TrainingError
 from deeplda.training.assembly import assemble, check_settings
 from deeplda.training.config import RunConfig
+from deeplda.training.world import World
 
 
 def test_every_class_needs_training_samples():
@@ -31,3 +32,27 @@ def test_a_loss_that_is_not_finite_ends_the_training(objective):
     with pytest.raises(TrainingError, match="training cannot go on"):
         classifier.step(inputs, labels, 0.1)
     assert all(map(torch.equal, before, list(classifier.trained.parameters())[1:]))
+
+
+def test_weights_that_diverged_in_the_last_step_of_an_epoch_end_the_training():
+    data = load_data("digits")
+    classifier = assemble(RunConfig(width=0.1), data)
+    with torch.no_grad():
+        next(classifier.trained.parameters()).fill_(torch.nan)
+    with pytest.raises(TrainingError, match="training cannot go on: features"):
+        classifier.examine(data.train, data.val)
+
+
+class Two(World):
+    """The first of two processes, of which the other has the same."""
+
+    def gather(self, value):
+        return [value, value]
+
+
+def test_the_smallest_batch_has_two_samples_for_each_process():
+    """1,257 images in batches of 4 are 315 batches, some of them of 3."""
+    data = load_data("digits")
+    with pytest.raises(InputError, match="batches of down to 3 for 2 processes, need two samples for each"):
+        check_settings(RunConfig(batch_size=4), data, Two(size=2))
+    check_settings(RunConfig(batch_size=5), data, Two(size=2))

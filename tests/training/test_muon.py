@@ -13,7 +13,7 @@ def test_all_but_filters_take_the_steps_of_sgd():
     torch.manual_seed(0)
     ours = nn.Sequential(nn.Linear(5, 7), nn.BatchNorm1d(7), nn.Linear(7, 3)).double()
     torchs = copy.deepcopy(ours)
-    muon = Muon(ours.parameters(), lr=0.1, filter_lr=1.0, momentum=0.8, weight_decay=0.01)
+    muon = Muon(ours, lr=0.1, filter_lr=1.0, momentum=0.8, weight_decay=0.01)
     sgd = torch.optim.SGD(torchs.parameters(), lr=0.1, momentum=0.8, weight_decay=0.01, nesterov=True)
     for _ in range(5):
         inputs = torch.randn(20, 5, dtype=torch.double)
@@ -41,8 +41,9 @@ def test_singular_values_come_near_1_and_singular_vectors_stay(shape):
 
 def test_filters_are_kept_at_norm_1_and_step_against_the_gradient():
     torch.manual_seed(0)
-    filters = nn.Parameter(torch.randn(6, 4, 3, 3))
-    optimizer = Muon([filters], lr=9.0, filter_lr=1e-3, momentum=0.9, weight_decay=0.0)
+    network = nn.Conv2d(4, 6, 3, bias=False)
+    filters = network.weight
+    optimizer = Muon(network, lr=9.0, filter_lr=1e-3, momentum=0.9, weight_decay=0.0)
     before = filters.detach().clone()
     filters.grad = torch.randn_like(filters)
     optimizer.step()
@@ -57,11 +58,11 @@ def test_its_state_can_be_saved_and_restored():
     def trained(steps, *, pause):
         torch.manual_seed(0)
         network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(16, 2))
-        optimizer = Muon(network.parameters(), 0.1, 0.05, 0.9, 0.01)
+        optimizer = Muon(network, 0.1, 0.05, 0.9, 0.01)
         for step in range(steps):
             if step == pause:
                 state = copy.deepcopy(optimizer.state_dict())
-                optimizer = Muon(network.parameters(), 0.1, 0.05, 0.9, 0.01)
+                optimizer = Muon(network, 0.1, 0.05, 0.9, 0.01)
                 optimizer.load_state_dict(state)
             optimizer.zero_grad()
             network(torch.randn(8, 1, 4, 4)).square().mean().backward()
@@ -75,7 +76,32 @@ def test_what_is_not_trained_is_left_alone():
     network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Conv2d(4, 4, 1))
     network[0].weight.requires_grad_(False)
     before = network[0].weight.clone()
-    optimizer = Muon(network.parameters(), 0.1, 0.05, 0.9, 0.01)
+    optimizer = Muon(network, 0.1, 0.05, 0.9, 0.01)
     network(torch.randn(2, 1, 5, 5)).sum().backward()
     optimizer.step()
     assert torch.equal(network[0].weight, before)
+
+
+class _Scaled(nn.Module):
+    """A convolution that starts at zero, and a scale for each channel that is stored like filters."""
+
+    def __init__(self):
+        super().__init__()
+        self.convolution = nn.Conv2d(2, 3, 3, bias=False)
+        self.scale = nn.Parameter(torch.ones(1, 3, 1, 1))
+        nn.init.zeros_(self.convolution.weight)
+
+    def forward(self, images):
+        return (self.convolution(images) + 1) * self.scale
+
+
+def test_filters_may_be_zero_and_are_those_of_convolutions_alone():
+    torch.manual_seed(0)
+    network = _Scaled()
+    optimizer = Muon(network, lr=0.1, filter_lr=0.05, momentum=0.9, weight_decay=0.0)
+    network(torch.randn(5, 2, 4, 4)).square().mean().backward()
+    expected = 1 - 0.1 * 1.9 * network.scale.grad
+    optimizer.step()
+    torch.testing.assert_close(network.scale.detach(), expected)
+    assert network.convolution.weight.isfinite().all()
+    assert (network.convolution.weight != 0).any()

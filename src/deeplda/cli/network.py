@@ -23,9 +23,12 @@ def network(
 ) -> None:
     """Show layers, output shapes, parameters and FLOPs of a network."""
     from deeplda.networks import build_network, describe
+    from deeplda.training.assembly import fitting_in_memory
 
     shape = _shape(input_ or {"mlp": "64", "convnet-small": "1x8x8"}.get(name, "3x32x32"))
-    rows = describe(build_network(name, shape, embedding_dim, width=width), shape)
+    with fitting_in_memory():
+        built = build_network(name, shape, embedding_dim, width=width)
+    rows = describe(built, shape)
     parameters, flops = sum(row.parameters for row in rows), sum(row.flops for row in rows)
     if json_:
         layers = [row._asdict() for row in rows]

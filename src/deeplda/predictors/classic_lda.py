@@ -10,7 +10,7 @@ class ClassicLDA(LinearPredictor):
     """Gaussian classes with a shared covariance S = W / n, and empirical priors unless others are given.
 
     Scores h S^-1 mu_c - 1/2 mu_c' S^-1 mu_c + log prior_c; S^-1 is a pseudo-inverse, so that dead dimensions do no
-    harm. Decides as scikit-learn's `LinearDiscriminantAnalysis(solver="svd")`.
+    harm. Decides as `LinearDiscriminantAnalysis(solver="svd")` of scikit-learn 1.9; older ones divide by n - C.
     """
 
     default_priors = "empirical"

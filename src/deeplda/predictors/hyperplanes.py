@@ -7,6 +7,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from deeplda.errors import got
 from deeplda.objective.discriminant import (
     ClassWeight,
     Scatter,
@@ -51,6 +52,15 @@ class Hyperplanes(LinearPredictor):
         return FeatureStatistics.for_labels(labels, scatter=self.scatter, class_weight=self.class_weight)
 
     def solve(self, statistics: FeatureStatistics) -> tuple[Tensor, Tensor]:
+        """As `LinearPredictor.solve`. Raises ValueError for statistics of another scatter or class weight."""
+        if (statistics.scatter, statistics.class_weight) != (self.scatter, self.class_weight):
+            raise ValueError(
+                got(
+                    f"statistics with scatter {statistics.scatter!r} and class_weight {statistics.class_weight!r}",
+                    need=f"{self.scatter!r} and {self.class_weight!r}, as the predictor has them",
+                    do="gather them in predictor.statistics(labels)",
+                )
+            )
         means = statistics.means
         directions = discriminant_directions(statistics, self.alpha, self.lam)
         if self.normalize == "unit":

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from deeplda.data import Data, Part, load_data
 from deeplda.data.memory import available_memory
-from deeplda.errors import InputError, TrainingError, got
+from deeplda.errors import InputError, TrainingError, got, while_training
 from deeplda.model import Model, ModelCard, no_mirror_image
 from deeplda.networks import StartsFromData, build_network, default_network, training_flops
 from deeplda.networks.allocation import AllocationLimit
@@ -59,11 +59,8 @@ class Classifier:
             group["lr"] = group["initial_lr"] * (learning_rate / self.config.learning_rate)
         self.optimizer.zero_grad()
         half = inputs.is_cuda and torch.cuda.is_bf16_supported()
-        with torch.autocast("cuda", dtype=torch.bfloat16, enabled=half):
-            try:
-                loss = self._backward(self.model.normalised(inputs), labels)
-            except ValueError as error:
-                raise TrainingError(f"training cannot go on: {error}") from None
+        with torch.autocast("cuda", dtype=torch.bfloat16, enabled=half), while_training():
+            loss = self._backward(self.model.normalised(inputs), labels)
         value = float(loss)
         if not math.isfinite(value):
             raise TrainingError("training cannot go on: the loss is not finite: lower --learning-rate")
@@ -138,7 +135,8 @@ class Classifier:
     def _fit_predictors(self, part: Part, watch: Watch = unwatched) -> None:
         """Fit the model's predictors on `part` as the network is now; softmax takes over the trained layer."""
         if self.config.objective != "cce":
-            self.model.fit_statistics(gather_statistics(self.model, part, watch, self.world))
+            with while_training():
+                self.model.fit_statistics(gather_statistics(self.model, part, watch, self.world))
             return
         softmax = self.model.predictor
         assert isinstance(softmax, Softmax)
@@ -224,13 +222,19 @@ def _optimizer(config: RunConfig, trained: nn.Module) -> torch.optim.Optimizer:
     """With the highest learning rate of each of its groups as "initial_lr"."""
     rate, momentum, decay = config.learning_rate, config.momentum, config.weight_decay
     optimizer = (
-        Muon(trained.parameters(), rate, config.filter_learning_rate, momentum, decay)
+        Muon(trained, rate, config.filter_learning_rate, momentum, decay)
         if config.optimizer == "muon"
         else torch.optim.SGD(trained.parameters(), rate, momentum, weight_decay=decay, nesterov=True)
     )
     for group in optimizer.param_groups:
         group["initial_lr"] = group["lr"]
     return optimizer
+
+
+def fitting_in_memory() -> AllocationLimit:
+    """Within the block, refuse to build a network that is larger than the memory there is, with an InputError."""
+    sentence = got("a network that does not fit in memory", need="a smaller one", do="lower --width or --embedding-dim")
+    return AllocationLimit(available_memory() or 2**62, sentence)
 
 
 def check_settings(config: RunConfig, data: Data, world: World = ALONE) -> None:
@@ -247,19 +251,18 @@ def check_settings(config: RunConfig, data: Data, world: World = ALONE) -> None:
             )
         )
     pick_device(config.device)
-    too_large = got(
-        "a network that does not fit in memory", need="a smaller one", do="lower --width or --embedding-dim"
-    )
-    with AllocationLimit(available_memory() or 2**62, too_large):
+    with fitting_in_memory():
         _build_network(config, data, SubclassMap(tuple(range(len(data.class_names)))))
     if config.tta == "mirror" and len(data.sample_shape) != 3:
         raise InputError(no_mirror_image(data.sample_shape))
-    if config.batch_size < 2 * world.size:
+    # Stratified batches differ by one sample, so that some have less than was asked for.
+    smallest = len(data.train) // math.ceil(len(data.train) / config.batch_size)
+    if min(smallest, config.batch_size) < 2 * world.size:
         raise InputError(
             got(
-                f"a batch of {config.batch_size} for {world.size} processes",
+                f"batches of down to {smallest} for {world.size} processes",
                 need="two samples for each",
-                do=f"use --batch-size {2 * world.size} or more",
+                do="raise --batch-size",
             )
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,6 +12,8 @@ _FILTER_MOMENTUM = 0.6
 # Three steps of x -> a x + b x^3 + c x^5 bring singular values from 0.1..1 to about 1.
 _QUINTIC = (3.4445, -4.7750, 2.0315)
 _QUINTIC_STEPS = 3
+# In place of the norm of what is zero.
+_TINY = 1e-7
 
 
 class Muon(torch.optim.Optimizer):
@@ -24,16 +26,15 @@ class Muon(torch.optim.Optimizer):
 
     Args:
         lr: learning rate of all but the filters.
-        filter_lr: of the filters. Set "lr" of the groups to change them: the first group is the filters.
+        filter_lr: of the filters, the weights of all `nn.Conv2d`.
     """
 
-    def __init__(
-        self, parameters: Iterable[nn.Parameter], lr: float, filter_lr: float, momentum: float, weight_decay: float
-    ) -> None:
-        trained = [parameter for parameter in parameters if parameter.requires_grad]
+    def __init__(self, network: nn.Module, lr: float, filter_lr: float, momentum: float, weight_decay: float) -> None:
+        trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
+        filters = {module.weight for module in network.modules() if isinstance(module, nn.Conv2d)}
         groups: list[dict[str, Any]] = [
-            {"params": [p for p in trained if p.ndim == 4], "lr": filter_lr, "filters": True},
-            {"params": [p for p in trained if p.ndim != 4], "lr": lr, "filters": False},
+            {"params": [p for p in trained if p in filters], "lr": filter_lr, "filters": True},
+            {"params": [p for p in trained if p not in filters], "lr": lr, "filters": False},
         ]
         super().__init__([group for group in groups if group["params"]], {"momentum": momentum, "decay": weight_decay})
 
@@ -50,7 +51,7 @@ class Muon(torch.optim.Optimizer):
 
 def _filter_step(filters: Tensor, gradient: Tensor, state: dict[str, Tensor], group: dict[str, Any]) -> None:
     direction = _nesterov(gradient, state, _FILTER_MOMENTUM)
-    filters.mul_(len(filters) ** 0.5 / filters.norm())
+    filters.mul_(len(filters) ** 0.5 / filters.norm().clamp(min=_TINY))
     filters.sub_(orthogonalised(direction.flatten(1)).view_as(filters), alpha=group["lr"])
 
 
@@ -74,7 +75,7 @@ def orthogonalised(matrix: Tensor) -> Tensor:
     """
     a, b, c = _QUINTIC
     tall = matrix.shape[0] > matrix.shape[1]
-    wide: Tensor = (matrix.T if tall else matrix) / (matrix.norm() + 1e-7)
+    wide: Tensor = (matrix.T if tall else matrix) / (matrix.norm() + _TINY)
     for _ in range(_QUINTIC_STEPS):
         square = wide @ wide.T
         wide = a * wide + (b * square + c * square @ square) @ wide

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from safetensors.numpy import save_file
 
 from deeplda.data import Data, Part
+from deeplda.errors import while_training
 from deeplda.files import read_arrays, read_small
 from deeplda.subclasses import Clusters, SubclassMap, split_classes
 from deeplda.training.assembly import pick_device
@@ -61,7 +62,7 @@ def find_subclasses(
     found = next((kept for place in places if (kept := read_clusters(place, identity, data))), None)
     if found is None:
         points = _points(config, data, progress, stop, folder, stages)
-        with progress.console.status("splitting the classes"):
+        with progress.console.status("splitting the classes"), while_training():
             found = split_classes(
                 points,
                 data.train.labels,
