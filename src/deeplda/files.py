@@ -25,6 +25,14 @@ _MOST = 64 * 2**20
 T = TypeVar("T")
 
 
+def expanded(path: str | Path) -> Path:
+    """The path with ~ as the folder of its user. Raises InputError where there is no such user."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise InputError(got(f"{path} is of an unknown user", need="a path", do="write it whole")) from None
+
+
 def read_small(file: Path, most: int = _MOST) -> bytes:
     """A file that is read whole: a regular one of at most `most` bytes.
 

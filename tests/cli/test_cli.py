@@ -142,6 +142,8 @@ def test_a_finished_run_says_so(home):
         (("train", "--objective", "dlda", "--alpha", "0.5"), "objective dlda is alpha 1"),
         (("train", "nowhere/"), "nowhere/ does not exist"),
         (("train", "cifar"), "did you mean cifar10?"),
+        (("train", "~nobody-of-that-name/photos"), "of an unknown user"),
+        (("sweep", "cifar10", "--data-dir", "~nobody-of-that-name"), "of an unknown user"),
         (("train", "--recipe", "quik"), "did you mean 'quick'?"),
         (("train", "--device", "cuda:7"), "device 'cuda:7'"),
         (("train", "--network", "dorfernet"), "24"),
@@ -151,6 +153,7 @@ def test_a_finished_run_says_so(home):
         (("predict", "runs/digits"), "no files were given"),
         (("predict", "runs/digits", "nowhere.png"), "nowhere.png does not exist"),
         (("network", "--input", "3by3"), "is no shape"),
+        (("network", "--width", "10000"), "does not fit in memory"),
         (("data", "fetch", "digits"), "scikit-learn"),
     ],
 )

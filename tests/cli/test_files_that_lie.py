@@ -121,8 +121,12 @@ def test_a_sweep_that_names_code_is_not_taken_at_its_word(tmp_path, refused, mon
         (tmp_path / "sweep").mkdir(exist_ok=True)
         Definition(settings=settings, grid={"seed": [0], **grid}).write(tmp_path / "sweep" / "sweep.toml")
         assert "need your word that it may run: pass --network trap:make" in refused("sweep", "--sweep", "sweep")
-        assert "was defined with another network" in refused("sweep", "--sweep", "sweep", "--network", "other:make")
+        assert "was defined with other networks" in refused("sweep", "--sweep", "sweep", "--network", "other:make")
+    Definition(grid={"seed": [0], "network": ["trap:a", "trap:b"]}).write(tmp_path / "sweep" / "sweep.toml")
+    assert "pass --network trap:a,trap:b" in refused("sweep", "--sweep", "sweep", "--network", "trap:a")
     assert not (tmp_path / "sweep" / "journal.jsonl").exists()
+    with pytest.raises(SystemExit, match="the code ran"):
+        main(["sweep", "--sweep", "sweep", "--network", "trap:a,trap:b"])
 
 
 def test_data_that_changed_under_a_run(tmp_path, refused, capsys, monkeypatch):

@@ -114,6 +114,7 @@ def test_a_table_with_other_settings_is_marked(defined):
     folder, definition = defined("--table", "2", "--epochs", "3")
     assert (folder, definition.scale) == ("sweeps/table2-changed", "changed")
     assert definition.settings["epochs"] == 3
+    assert defined("--table", "2", "--scale", "quick", "--epochs", "3")[1].scale == "changed"
 
 
 def test_arguments_make_the_definition(defined, tmp_path):

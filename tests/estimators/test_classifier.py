@@ -351,3 +351,11 @@ class TestClassWeight:
         if predictor == "classic_lda":
             assert balanced.sum() > plain.sum()
         assert balanced[labels == 1].mean() > 0.5
+
+    def test_with_cross_entropy_the_predictor_of_others_does_not_matter(self, overlapping):
+        rows, labels = overlapping
+        first, second = (
+            DeepLDAClassifier(objective="cce", predictor=predictor, class_weight="balanced", **FAST).fit(rows, labels)
+            for predictor in ("hyperplanes", "classic_lda")
+        )
+        np.testing.assert_array_equal(first.decision_function(rows), second.decision_function(rows))

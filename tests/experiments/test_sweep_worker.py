@@ -20,6 +20,7 @@ from deeplda.experiments.sweeps.search import draw
 from deeplda.experiments.sweeps.status import sweep_status
 from deeplda.experiments.sweeps.sweep import open_sweep
 from deeplda.experiments.sweeps.worker import require_validation, work
+from deeplda.training.config import RunConfig
 
 TINY = {"epochs": 1, "width": 0.1, "batch_size": 400, "learning_rate": 0.1}
 
@@ -222,9 +223,9 @@ def test_a_search_is_seeded_and_a_trial_taken_up_keeps_what_it_drew(tmp_path):
 
 def test_data_without_validation_is_refused():
     data = load_data("digits")
-    require_validation(data)
+    require_validation(RunConfig(), data)
     with pytest.raises(InputError, match="no validation part"):
-        require_validation(replace(data, val=data.val.take(np.arange(0))))
+        require_validation(RunConfig(), replace(data, val=data.val.take(np.arange(0))))
 
 
 @pytest.mark.parametrize(

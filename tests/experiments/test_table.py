@@ -239,6 +239,30 @@ def test_of_several_the_baseline_with_the_same_axes_is_taken(tmp_path):
         )
 
 
+def test_a_baseline_that_shares_an_axis_goes_before_one_that_does_not(tmp_path):
+    sweep = start(
+        tmp_path / "s",
+        settings={"statistic": "pillai"},
+        grid=[
+            {"objective": ["cce"], "label_smoothing": [0.2], "seed": [0]},
+            {"objective": ["rdlda", "cce"], "learning_rate": [0.5, 5.0], "seed": [0]},
+        ],
+    )
+    for name in Definition.read(sweep / "sweep.toml").trials():
+        finish(sweep, name, 0.5, 0.5)
+    found = rows(sweep)
+    for rate in ("0.5", "5"):
+        assert found[f"DLDA (alpha=1), learning_rate={rate}"].against["cce"].label == (
+            f"cross-entropy, learning_rate={rate}"
+        )
+
+
+def test_a_table_on_the_data_of_another_has_that_ones_settings(tmp_path):
+    sweep = start(tmp_path / "s", table=2, settings={"data": "stl10"}, grid={"alpha": [0.2], "seed": [0]})
+    finish(sweep, "rdlda-alpha0.2-seed0", 0.5, 0.5)
+    assert any("150" in note for note in result_table(read_results(sweep)).notes)
+
+
 def test_mirrored_scores_have_columns_of_their_own(tmp_path):
     sweep = start(tmp_path / "s", settings={"tta": "mirror"}, grid={"alpha": [0.5], "seed": [0]})
     finish(sweep, "rdlda-alpha0.5-seed0", 0.5, 0.7)

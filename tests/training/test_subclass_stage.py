@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file, save_file
 
 from deeplda.data import load_data
@@ -123,6 +124,16 @@ def test_reconstructions_are_in_the_range_of_the_data_and_as_good_as_logged(run,
     assert found.max() <= 255
     error = np.square(found / 255 - digits.test.inputs / 255).mean()
     assert error == pytest.approx(read_metrics(run / "autoencoder")[-1]["test"]["error"], rel=1e-4)
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-2.0, 3.0), (0.0, 255.0)])
+def test_images_of_floats_are_brought_to_what_a_sigmoid_gives(low, high):
+    images = np.random.default_rng(0).uniform(low, high, (20, 1, 24, 24)).astype(np.float32)
+    images[0, 0, 0, :2] = low, high
+    autoencoder = SampleAutoencoder((1, 24, 24), 0.1)
+    autoencoder.fit_normalisation(images)
+    prepared = autoencoder.normalisation(torch.from_numpy(images))
+    assert (float(prepared.min()), float(prepared.max())) == pytest.approx((0, 1))
 
 
 def test_rows_are_split_on_standardised_inputs(tmp_path):

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from deeplda.cli.sweep_arguments import TENTHS, axes_of, default_name, own_sweep, paper_sweep
 from deeplda.errors import InputError, StoppedError, TrainingError, code_not_run, got
-from deeplda.training.config import TrainConfig, whole_path
+from deeplda.training.config import TrainConfig
 
 if TYPE_CHECKING:
     from deeplda.experiments.sweeps.definition import Definition
@@ -61,7 +61,7 @@ def sweep(
 
     Examples: deeplda sweep cifar10 --recipe quick --alphas 0,0.5,1 --workers 2;  deeplda sweep --table 2 --scale quick
     """
-    from deeplda.data import KNOWN
+    from deeplda.experiments.sweeps.definition import sweep_file
 
     if workers < 1:
         raise InputError(got(f"workers is {workers}", need="at least 1", do="leave it out for one"))
@@ -69,12 +69,12 @@ def sweep(
     chosen = config.model_dump(mode="json", include=config.model_fields_set)
     if data is not None:
         chosen["data"] = data
-    if "data" in chosen and chosen["data"] not in KNOWN:
-        chosen["data"] = whole_path(chosen["data"])
-    if chosen.get("data_dir"):
-        chosen["data_dir"] = whole_path(chosen["data_dir"])
     others = {name: value for name, value in chosen.items() if name != "network"}
-    if folder is not None and _is_sweep(folder) and not (others or axes or recipe or table or scale or search):
+    if (
+        folder is not None
+        and sweep_file(folder).exists()
+        and not (others or axes or recipe or table or scale or search)
+    ):
         _allow_code(folder, chosen.get("network"))
         definition = None
     elif table is not None:
@@ -90,16 +90,18 @@ def sweep(
 
 def _allow_code(folder: Path, network: str | None) -> None:
     """Raise InputError where the sweep in `folder` names code and the user does not: it is not run on its word."""
-    from deeplda.experiments.sweeps.definition import Definition
+    from deeplda.experiments.sweeps.definition import Definition, sweep_file
 
-    there = Definition.read(folder / "sweep.toml")
-    named = [there.settings.get("network")]
-    named += [value for axis, values in there.axes() if axis == "network" for value in values]
-    if network is not None and network not in named:
-        raise InputError(f"{folder} was defined with another network than {network}: leave it out")
-    for name in map(str, named):
-        if ":" in name and name != network:
-            raise code_not_run(folder, name, f"pass --network {name}")
+    there = Definition.read(sweep_file(folder))
+    named = {str(there.settings.get("network"))}
+    named |= {str(value) for axis, values in there.axes() if axis == "network" for value in values}
+    allowed = set() if network is None else set(network.split(","))
+    if strange := allowed - named:
+        raise InputError(f"{folder} was defined with other networks than {min(strange)}: leave it out")
+    code = sorted(name for name in named if ":" in name)
+    for name in code:
+        if name not in allowed:
+            raise code_not_run(folder, name, f"pass --network {','.join(code)}")
 
 
 def _run(
@@ -109,12 +111,13 @@ def _run(
     import signal
 
     from deeplda.experiments.sweeps.crew import run_crew
+    from deeplda.experiments.sweeps.definition import sweep_file
     from deeplda.experiments.sweeps.display import Display
     from deeplda.experiments.sweeps.sweep import open_sweep
     from deeplda.experiments.sweeps.worker import record, work
     from deeplda.training.stopping import asked_to_stop
 
-    if definition is not None and not _is_sweep(folder):
+    if definition is not None and not sweep_file(folder).exists():
         _check(definition)
     sweep = open_sweep(folder, definition, storage, retry=retry)
     with (
@@ -138,7 +141,7 @@ def _check(definition: Definition) -> None:
 
     config = next(definition.config(own) for own in definition.trials().values())
     data = read_data(config)
-    require_validation(data)
+    require_validation(config, data)
     check_settings(config, data)
 
 
@@ -186,7 +189,3 @@ def _as_json(sweep: Sweep, status: SweepStatus) -> dict[str, Any]:
         "best": best
         and {"name": best.name, "settings": best.settings, "validation": best.validation, "seeds": best.seeds},
     }
-
-
-def _is_sweep(folder: Path) -> bool:
-    return (folder / "sweep.toml").exists()

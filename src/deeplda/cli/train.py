@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from deeplda.cli.processes import in_a_job, is_silent, run_together
 from deeplda.errors import InputError, StoppedError, code_not_run
-from deeplda.training.config import RunConfig, TrainConfig, whole_path
+from deeplda.training.config import RunConfig, TrainConfig, with_whole_paths
 
 if TYPE_CHECKING:
     from deeplda.training.progress import Progress
@@ -69,17 +69,12 @@ def train(
 
 def _settings(chosen: dict[str, Any], recipe: str | None) -> RunConfig:
     """Defaults, then the recipe, then what was given on the command line."""
-    from deeplda.data import KNOWN
     from deeplda.experiments.recipes import read_recipe
 
     base = read_recipe(recipe) if recipe else {}
     if chosen.get("objective") in ("dlda", "cce") and "alpha" not in chosen:
         base.pop("alpha", None)
-    settings = RunConfig.parse(base | chosen, "the settings")
-    whole: dict[str, Any] = {} if settings.data in KNOWN else {"data": whole_path(settings.data)}
-    if settings.data_dir is not None:
-        whole["data_dir"] = Path(whole_path(str(settings.data_dir)))
-    return settings.model_copy(update=whole)
+    return RunConfig.parse(with_whole_paths(base | chosen), "the settings")
 
 
 def _progress(folder: Path, *, silent: bool, tensorboard: bool) -> Progress:

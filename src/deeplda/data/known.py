@@ -12,6 +12,7 @@ from pathlib import Path
 from deeplda.data import cifar10, mnist, stl10
 from deeplda.data.dataset import Source
 from deeplda.errors import InputError, got
+from deeplda.files import expanded
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,9 @@ KNOWN = ("digits", *ON_DISK)
 def data_folder(data_dir: Path | None) -> Path:
     """The folder of the known sets: as given, else the variable DEEPLDA_DATA, else the user's cache."""
     if data_dir is not None:
-        return Path(data_dir).expanduser()
+        return expanded(data_dir)
     if chosen := os.environ.get("DEEPLDA_DATA"):
-        return Path(chosen).expanduser()
+        return expanded(chosen)
     import pooch
 
     return Path(pooch.os_cache("deeplda"))

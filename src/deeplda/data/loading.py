@@ -16,6 +16,7 @@ from deeplda.data.known import KNOWN, nearest_known, read_known
 from deeplda.data.memory import require_memory
 from deeplda.data.split import complete
 from deeplda.errors import InputError, got
+from deeplda.files import expanded
 
 
 def load_data(
@@ -68,7 +69,7 @@ def find_source(source: str | Path) -> str | Path:
     """A known name as it is, or the path of a folder or .npz file that exists. Raises InputError for neither."""
     if source in KNOWN:
         return str(source)
-    path = Path(source).expanduser()
+    path = expanded(source)
     if path.is_dir() or (path.is_file() and path.suffix.lower() == ".npz"):
         return path
     if path.is_file():

@@ -187,7 +187,8 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         if self.early_stopping:
             rest, held = held_out(labels, self.validation_fraction, seed)
             train_part, validation = train_part.take(rest), train_part.take(held)
-        log_weights = log_class_weights(self.class_weight, self.classes_, train_part.labels, self.predictor)
+        predictor = "softmax" if self.objective == "cce" else self.predictor
+        log_weights = log_class_weights(self.class_weight, self.classes_, train_part.labels, predictor)
         config = run_settings(self.get_params(deep=False), train_part.labels, seed)
         network, width = own_network(self.network, inputs.shape[1:], self.embedding_dim, len(self.classes_), seed)
         if network is not None:

@@ -34,7 +34,7 @@ class SubclassDeepLDAClassifier(DeepLDAClassifier):
     autoencoder_epochs : int, default=20
         Passes over the samples by the autoencoder.
     embedding_dim : int, default=None
-        Width of the embedding; None: the number of subclasses.
+        Width of the embedding; None: the number of subclasses, or what a network of your own gives.
 
     All other parameters are those of `DeepLDAClassifier`.
 

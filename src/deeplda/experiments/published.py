@@ -26,16 +26,12 @@ class Cell:
 class PublishedTable:
     """One of the paper's tables of results.
 
-    Attributes:
-        settings: how the paper's networks were trained, in words.
-        predictors: the paper's heading of each predictor's column, by our name of it.
+    `settings` is how the paper's networks were trained, in words.
     """
 
     number: int
     data: str
-    caption: str
     settings: str
-    predictors: dict[str, str]
     cells: tuple[Cell, ...]
 
 
@@ -74,11 +70,10 @@ def _read() -> dict[str, Any]:
 
 
 def _table(found: dict[str, Any]) -> PublishedTable:
-    rows, predictors = found["rows"], found["predictors"]
     cells = tuple(
         Cell(row["objective"], row.get("alpha"), row.get("subclasses", 1), name, row[name])
-        for row in rows
-        for name in predictors
+        for row in found["rows"]
+        for name in found["predictors"]
         if name in row
     )
-    return PublishedTable(found["number"], found["data"], found["caption"], found["settings"], dict(predictors), cells)
+    return PublishedTable(found["number"], found["data"], found["settings"], cells)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from deeplda.errors import InputError
-from deeplda.experiments.sweeps.definition import Definition
+from deeplda.experiments.sweeps.definition import Definition, sweep_file
 from deeplda.training.atomic import write_text
 from deeplda.training.config import RunConfig
 from deeplda.training.run_folder import read_metrics, summary_row
@@ -71,9 +71,9 @@ class SweepResults:
 
 def read_results(folder: Path) -> SweepResults:
     """The finished runs of the sweep in `folder`. Raises InputError where it is no sweep, or none is finished."""
-    file = folder / "sweep.toml"
+    file = sweep_file(folder)
     if not file.exists():
-        raise InputError(f"{folder} is no sweep: it has no sweep.toml; run one with deeplda sweep --sweep {folder}")
+        raise InputError(f"{folder} is no sweep: it has no {file.name}; run one with deeplda sweep --sweep {folder}")
     definition = Definition.read(file)
     settings: dict[str, Setting] = {}
     finished = list(_finished(folder, definition))

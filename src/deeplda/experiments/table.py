@@ -126,11 +126,15 @@ def _by_smallest(setting: Setting) -> bool:
 
 
 def _nearest(setting: Setting, candidates: list[Setting]) -> Setting | None:
-    """The one with the same values of all axes they share; else the only one there is, which has its own best."""
-    for other in candidates:
-        shared = setting.other.keys() & other.other.keys() - {"statistic"}
-        if all(setting.other[name] == other.other[name] for name in shared):
-            return other
+    """The one that shares most axes with it and has the same values of all of those; else the only one there is, which
+    has its own best."""
+
+    def shared(other: Setting) -> set[str]:
+        return setting.other.keys() & other.other.keys() - {"statistic"}
+
+    alike = [other for other in candidates if all(setting.other[n] == other.other[n] for n in shared(other))]
+    if alike:
+        return max(alike, key=lambda other: len(shared(other)))
     return candidates[0] if len(candidates) == 1 else None
 
 
@@ -158,7 +162,8 @@ def _notes(results: SweepResults, rows: tuple[Row, ...]) -> tuple[str, ...]:
 
 def _about_the_paper(results: SweepResults) -> str:
     data, table = results.definition.data, results.definition.table
-    settings = next(t.settings for t in published_tables() if t.data == data and table in (None, t.number))
+    its_tables = [found for found in published_tables() if found.data == data]
+    settings = next((found for found in its_tables if found.number == table), its_tables[0]).settings
     ours = {
         "full": "these runs have its settings",
         "quick": "these runs are at QUICK SCALE: a narrower network and fewer epochs",

@@ -9,7 +9,7 @@ from deeplda.networks.autoencoder import (
     reconstruction_error,
 )
 from deeplda.networks.convnet_small import ConvNetSmall
-from deeplda.networks.describe import LayerRow, describe, forward_flops, training_flops
+from deeplda.networks.describe import LayerRow, describe, training_flops
 from deeplda.networks.dorfernet import DorferNet
 from deeplda.networks.fastnet import FastNet
 from deeplda.networks.mlp import MLP
@@ -32,7 +32,6 @@ __all__ = [
     "build_network",
     "default_network",
     "describe",
-    "forward_flops",
     "reconstruction_error",
     "training_flops",
 ]

@@ -63,11 +63,6 @@ def describe(network: nn.Module, sample_shape: Sequence[int]) -> list[LayerRow]:
     return rows
 
 
-def forward_flops(network: nn.Module, sample_shape: Sequence[int]) -> int:
-    """Floating-point operations of the forward pass for one sample, counted as in `describe`."""
-    return sum(row.flops for row in describe(network, sample_shape))
-
-
 def training_flops(network: nn.Module, sample_shape: Sequence[int]) -> int:
     """Floating-point operations of forward and backward pass for one sample, as torch counts them when they run.
 

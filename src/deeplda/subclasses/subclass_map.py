@@ -102,14 +102,10 @@ class SubclassMap:
         """
         return torch.stack([siblings.amax(1) for siblings in self._by_class(scores)], dim=1)
 
-    def class_probabilities(self, probabilities: Tensor) -> Tensor:
-        """The probability of each class, the sum of its subclasses': (n, S) -> (n, C)."""
-        return torch.stack([siblings.sum(1) for siblings in self._by_class(probabilities)], dim=1)
-
     def class_log_sums(self, scores: Tensor) -> Tensor:
         """log of the sum of exp(score) over the subclasses of each class: (n, S) -> (n, C).
 
-        Its softmax is `class_probabilities` of the softmax of `scores`.
+        Its softmax is the probability of each class: the sum of those of its subclasses by the softmax of `scores`.
         """
         return torch.stack([siblings.logsumexp(1) for siblings in self._by_class(scores)], dim=1)
 

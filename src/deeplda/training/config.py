@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from deeplda.errors import InputError
-from deeplda.files import read_toml
+from deeplda.files import expanded, read_toml
 
 # What decides which samples a run has, and in which part: runs that agree in these share their data.
 DATA_SETTINGS = ("data", "data_dir", "image_size", "split_seed", "train_on_all", "skip_unreadable")
@@ -79,7 +79,9 @@ class LoopConfig(BaseModel):
     batch_size: int = Field(200, ge=2, description="Samples in a step.")
     learning_rate: float = Field(0.03, gt=0, allow_inf_nan=False, description="Highest learning rate.")
     momentum: float = Field(0.9, gt=0, lt=1, description="Nesterov momentum of SGD.")
-    weight_decay: float = Field(1e-4, ge=0, allow_inf_nan=False, description="On all parameters.")
+    weight_decay: float = Field(
+        1e-4, ge=0, allow_inf_nan=False, description="On all parameters, but for the filters under muon."
+    )
     schedule: Literal["halving", "one-cycle", "linear"] = Field(
         "one-cycle", description="Learning rate: halved every so many epochs, up and down once, or down to 0."
     )
@@ -175,10 +177,14 @@ class AutoencoderConfig(_OnData, LoopConfig):
         )
 
 
-def whole_path(path: str) -> str:
-    """A path that exists, whole: a run is read again from anywhere. Else as it is."""
-    found = Path(path).expanduser()
-    return str(found.resolve()) if found.exists() else path
+def with_whole_paths(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a run with paths that exist made whole, so that it can be read again from anywhere."""
+    from deeplda.data import KNOWN
+
+    paths = {name: settings[name] for name in ("data", "data_dir") if isinstance(settings.get(name), str | Path)}
+    if paths.get("data") in KNOWN:
+        del paths["data"]
+    return settings | {name: str(whole.resolve()) for name, path in paths.items() if (whole := expanded(path)).exists()}
 
 
 def first_mistake(error: ValidationError) -> str:

@@ -87,8 +87,9 @@ def train(
     Without a validation part the last epoch is kept. The processes of a `world` share each batch; only the first has
     the run.
 
-    Every step draws its random numbers from the seed and its own number, so a run that was killed and resumed ends
-    in the same weights as one that was not. Raises StoppedError soon after `stop` says so, with the state saved.
+    Every step draws its random numbers from the seed and its own number, so a run that was killed and resumed ends in
+    the same weights as one that was not; in a world of several, running means of batch normalisation may differ.
+    Raises StoppedError soon after `stop` says so, with the state saved.
     """
     with torch.random.fork_rng():
         counters = _take_up(run, trainee, world)

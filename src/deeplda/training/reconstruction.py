@@ -37,7 +37,7 @@ class _Card(BaseModel):
 
 
 class SampleAutoencoder(nn.Module):
-    """An autoencoder with the preprocessing it wants: images are divided by 255, rows standardised."""
+    """An autoencoder with the preprocessing it wants: images are brought to 0..1, rows standardised."""
 
     def __init__(self, sample_shape: tuple[int, ...], width: float) -> None:
         super().__init__()
@@ -46,11 +46,13 @@ class SampleAutoencoder(nn.Module):
         self.normalisation = Normalisation(sample_shape)
 
     def fit_normalisation(self, inputs: NDArray[np.uint8] | NDArray[np.float32]) -> None:
-        """Learn how rows are standardised; images are always divided by 255."""
-        if inputs.ndim == 4:
-            self.normalisation.deviation.fill_(255.0)
-        else:
+        """Learn how rows are standardised, and the range of images of floats; bytes are divided by 255."""
+        if inputs.ndim != 4:
             self.normalisation.fit(inputs)
+            return
+        low, high = (0.0, 255.0) if inputs.dtype == np.uint8 else (float(inputs.min()), float(inputs.max()))
+        self.normalisation.mean.fill_(low)
+        self.normalisation.deviation.fill_((high - low) or 1.0)
 
     def error(self, inputs: Tensor) -> Tensor:
         """The paper's reconstruction error of inputs (n, *sample_shape), divided by the values of a sample."""

@@ -64,7 +64,8 @@ class RunFolder:
         """The checkpoint with the best validation."""
         found = self._first_whole("best")
         if found is None:
-            raise InputError(f"{self.path / 'checkpoints' / 'best'} is gone: train again")
+            reason = self.notes[-1] if self.notes else f"{self.path / 'checkpoints' / 'best'} is gone"
+            raise InputError(f"{reason}: train again")
         return found
 
     def _first_whole(self, *names: str) -> Snapshot | None:

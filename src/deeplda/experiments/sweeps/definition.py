@@ -16,7 +16,7 @@ from deeplda.errors import InputError
 from deeplda.experiments.recipes import read_recipe
 from deeplda.files import read_toml
 from deeplda.training.atomic import write_text
-from deeplda.training.config import RunConfig, as_toml, first_mistake
+from deeplda.training.config import RunConfig, as_toml, first_mistake, with_whole_paths
 
 # More than anyone runs; a few lines of a file can ask for far more than memory holds.
 _MOST_TRIALS = 100_000
@@ -130,7 +130,7 @@ class Definition(BaseModel):
         shared = dict(self.settings)
         if own.get("objective") in ("dlda", "cce"):
             shared.pop("alpha", None)
-        return RunConfig.parse(shared | own, "the settings")
+        return RunConfig.parse(with_whole_paths(shared | own), "the settings")
 
     def _points(self) -> Iterator[dict[str, Any]]:
         seeds = [grid.get("seed", [self.settings.get("seed", 0)]) for grid in self.grids]
@@ -177,6 +177,11 @@ class Definition(BaseModel):
         if self.search is not None:
             lines += _section("[search]", dict(self.search))
         write_text(file, "\n".join(lines).lstrip("\n") + "\n")
+
+
+def sweep_file(folder: Path) -> Path:
+    """Where a sweep's definition is; a folder that has one is a sweep's."""
+    return folder / "sweep.toml"
 
 
 def paper_table(number: Literal[1, 2, 3], scale: Literal["full", "quick"]) -> Definition:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from deeplda.errors import InputError
-from deeplda.experiments.sweeps.definition import Definition
+from deeplda.experiments.sweeps.definition import Definition, sweep_file
 from deeplda.experiments.sweeps.ledger import Attempt, Ledger
 from deeplda.experiments.sweeps.storage import open_study, public_place
 
@@ -38,11 +38,6 @@ class Sweep:
         """Whether every trial is done, pruned or failed."""
         standings = self.standings()
         return len(standings) == len(self.trials) and all(attempt.settled for attempt in standings.values())
-
-
-def sweep_file(folder: Path) -> Path:
-    """Where a sweep's definition is."""
-    return folder / "sweep.toml"
 
 
 def open_sweep(

@@ -37,7 +37,7 @@ class TrialProgress(Progress):
         self._report = report
 
     def start(self, config: LoopConfig, data: Data, counters: Counters, notes: list[str]) -> None:
-        require_validation(data)
+        require_validation(config, data)
         super().start(config, data, counters, notes)
 
     def epoch(self, row: dict[str, Any], counters: Counters) -> None:
@@ -47,8 +47,10 @@ class TrialProgress(Progress):
             self._report(counters.epoch, row["validation"]["accuracy"])
 
 
-def require_validation(data: Data) -> None:
-    """Raise InputError for data that has nothing to choose by."""
+def require_validation(config: LoopConfig, data: Data) -> None:
+    """Raise InputError where there is nothing to choose by."""
+    if config.train_on_all:
+        raise InputError("a sweep chooses by the validation part that train_on_all trains on: set it to false")
     if len(data.val) == 0:
         raise InputError(f"{data.name} has no validation part, by which a sweep chooses: give it one")
 
