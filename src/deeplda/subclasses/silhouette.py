@@ -19,8 +19,8 @@ def choose_k(points: Points, *, seed: int, smallest: int, sample: int) -> tuple[
     It is the k of the highest silhouette, among those that find groups: the silhouette is 1.35 times, or more, that
     of the same k on points of one Gaussian with the mean and covariance of these. 1 where no k does.
 
-    A threshold on the silhouette itself cannot tell one group from two: k-means cuts one round Gaussian with 0.33 in 2
-    dimensions and 0.08 in 10, and two groups 10 standard deviations apart have 0.08 in 256 dimensions. Against
+    A threshold on the silhouette itself cannot tell one group from two: k-means cuts one round Gaussian with 0.31 in 2
+    dimensions and 0.08 in 10, and two groups 10 standard deviations apart have 0.085 in 256 dimensions. Against
     a Gaussian of their own covariance, neither the dimension nor the elongation of the points counts. One Gaussian
     group then stays near 1 or below, and points spread evenly over a square, cut into its four quarters, reach 1.3.
     Two groups of the same size reach 1.4 when they are 5 deviations apart, and 1.6 at most; three and four reach more.
