@@ -24,9 +24,14 @@ from deeplda.predictors import Hyperplanes
 
 
 class DiscriminantNet(ClassifierMixin, NeuralNet):
+    def initialize_criterion(self) -> Self:
+        super().initialize_criterion()
+        self.predictor_ = Hyperplanes(alpha=self.criterion_.alpha)
+        return self
+
     def fit(self, X: NDArray[np.float32], y: NDArray[np.int64]) -> Self:
         super().fit(X, y)
-        self.predictor_ = Hyperplanes(alpha=self.criterion_.alpha).fit(self.forward(X), torch.from_numpy(y))
+        self.predictor_.fit(self.forward(X), torch.from_numpy(y))
         return self
 
     def predict(self, X: NDArray[np.float32]) -> NDArray[np.int64]:

@@ -172,9 +172,9 @@ def export_model(model: Model, file: Path, inputs: NDArray[Any], *, format: Form
 def verify(model: Model, run: Runner, inputs: NDArray[Any]) -> Verification:
     """Compare what `run` gives for `inputs` with the model: the first sample alone, the others in batches."""
     pieces = np.split(inputs, range(1, len(inputs), _BATCH))
-    parts = [run(piece) for piece in pieces]
-    found = {name: np.concatenate([part[name] for part in parts]) for name in OUTPUTS}
-    expected = _decided(model, np.concatenate([model.transform(piece) for piece in pieces]))
+    found = _joined([run(piece) for piece in pieces])
+    # Piece by piece too: a product of one row may round otherwise than that of many.
+    expected = _joined([_decided(model, model.transform(piece)) for piece in pieces])
     decided = _decided(model, found["embedding"])
     different = found["probabilities"].argmax(1) != expected["probabilities"].argmax(1)
     second, best = np.sort(expected["probabilities"], 1)[:, -2:].T
@@ -187,6 +187,10 @@ def verify(model: Model, run: Runner, inputs: NDArray[Any]) -> Verification:
         embedding_difference=float(np.abs(found["embedding"] - expected["embedding"]).max() / (largest or 1)),
         consistent=all(np.allclose(found[name], decided[name], rtol=1e-6, atol=1e-6) for name in OUTPUTS),
     )
+
+
+def _joined(parts: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    return {name: np.concatenate([part[name] for part in parts]) for name in OUTPUTS}
 
 
 def _decided(model: Model, embedding: NDArray[Any]) -> dict[str, NDArray[Any]]:
