@@ -42,7 +42,6 @@ def digits():
 @pytest.fixture
 def saved(tmp_path):
     folder = tmp_path / "model"
-    folder.mkdir()
     small_model().save(folder)
     return folder
 
@@ -64,6 +63,19 @@ def test_predictions_agree_with_each_other(saved):
     np.testing.assert_allclose(model.predict_proba(torch.as_tensor(images)), probabilities)
     assert model.predict_proba(images[:0]).shape == (0, 10)
     assert model.transform(images[:0]).shape == (0, 4)
+
+
+def test_an_image_and_its_mirror_image_are_one_with_mirror(saved):
+    model, images = load(saved), digits()[0]
+    mirrored = images[..., ::-1].copy()
+    both = (model.transform(images) + model.transform(mirrored)) / 2
+    np.testing.assert_allclose(model.transform(images, mirror=True), both, rtol=1e-5, atol=1e-6)
+    for method in (model.predict_proba, model.mahalanobis):
+        np.testing.assert_allclose(method(images, mirror=True), method(mirrored, mirror=True), rtol=1e-4)
+        assert not np.allclose(method(images), method(mirrored), rtol=1e-4)
+    for method in (model.predict, model.predict_subclasses):
+        assert method(images, mirror=True).tolist() == method(mirrored, mirror=True).tolist()
+        assert method(images).tolist() != method(mirrored).tolist()
 
 
 def test_images_scaled_to_one_are_refused(saved):
@@ -152,10 +164,11 @@ def test_a_loaded_model_knows_what_is_far_and_learns_a_class(saved, tmp_path):
     assert (model.predict(255 - images[20:40]) == "inverted").mean() > 0.8
     with pytest.raises(InputError, match="'inverted' is there already"):
         model.add_class(strange, "inverted")
-    again = tmp_path / "again"
-    again.mkdir()
-    model.save(again)
-    np.testing.assert_allclose(load(again).predict_proba(strange), model.predict_proba(strange), atol=1e-6)
+    model.save(tmp_path / "again")
+    np.testing.assert_allclose(load(tmp_path / "again").predict_proba(strange), model.predict_proba(strange), atol=1e-6)
+    with pytest.raises(InputError, match=r"model is there already, need a new folder"):
+        model.save(str(saved))
+    assert load(saved).class_names == tuple("abcdefghij")
 
 
 def test_a_class_that_cannot_be_learnt_leaves_the_model_as_it_was(saved):
@@ -178,8 +191,8 @@ def test_tied_layers_are_saved(tmp_path):
 
     model, images = small_model(), digits()[0]
     model.network = Tied()
-    model.save(tmp_path)
-    again = load(tmp_path, network=Tied())
+    model.save(tmp_path / "tied")
+    again = load(tmp_path / "tied", network=Tied())
     np.testing.assert_array_equal(again.transform(images), model.transform(images))
 
 

@@ -14,6 +14,7 @@ SOURCE = Path(deeplda.__file__).parent
 LAYERS = [
     ["errors"],
     ["files"],
+    ["atomic"],
     ["objective"],
     ["predictors"],
     ["networks", "subclasses", "data"],

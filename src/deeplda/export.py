@@ -29,10 +29,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from deeplda import __version__
+from deeplda.atomic import write_bytes
 from deeplda.errors import InputError, got
 from deeplda.model import Model, load
 from deeplda.training.assembly import read_data
-from deeplda.training.atomic import write_bytes
 from deeplda.training.config import RunConfig
 
 Format = Literal["onnx", "torch"]

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from deeplda.atomic import new_folder
 from deeplda.data.memory import available_memory
 from deeplda.errors import InputError, code_not_run, got
 from deeplda.files import read_small, read_tensors
@@ -101,8 +102,12 @@ class Normalisation(nn.Module):
 
 
 class Model(nn.Module):
-    """A network with what surrounds it. Inputs are as the data has them: uint8 images or float of the same range
-    0..255, N x C x H x W, or rows of numbers N x features; arrays or tensors."""
+    """A network with what surrounds it.
+
+    Inputs are as the data has them: uint8 images or float of the same range 0..255, N x C x H x W, or rows of numbers
+    N x features; arrays or tensors. With `mirror` the embedding of an image is the mean of its own and that of its
+    mirror image, at twice the cost.
+    """
 
     def __init__(self, card: ModelCard, network: nn.Module) -> None:
         super().__init__()
@@ -148,25 +153,31 @@ class Model(nn.Module):
         normalised: Tensor = self.normalisation(inputs)
         return normalised.contiguous(memory_format=torch.channels_last) if normalised.ndim == 4 else normalised
 
-    def transform(self, inputs: Tensor | NDArray[np.generic]) -> NDArray[np.float32]:
+    def transform(self, inputs: Tensor | NDArray[np.generic], *, mirror: bool = False) -> NDArray[np.float32]:
         """Embedding (n, embedding_dim)."""
-        parts = [embedding.cpu().numpy() for embedding in self.embeddings(inputs)]
+        parts = [embedding.cpu().numpy() for embedding in self.embeddings(inputs, mirror=mirror)]
         return np.concatenate(parts) if parts else np.empty((0, self.card.embedding_dim), dtype=np.float32)
 
-    def predict(self, inputs: Tensor | NDArray[np.generic]) -> NDArray[np.str_]:
+    def predict(self, inputs: Tensor | NDArray[np.generic], *, mirror: bool = False) -> NDArray[np.str_]:
         """Class name of each sample, (n,)."""
-        names: NDArray[np.str_] = np.asarray(self.class_names)[self.predict_proba(inputs).argmax(1)]
+        names: NDArray[np.str_] = np.asarray(self.class_names)[self.predict_proba(inputs, mirror=mirror).argmax(1)]
         return names
 
-    def predict_proba(self, inputs: Tensor | NDArray[np.generic]) -> NDArray[np.float64]:
+    def predict_proba(self, inputs: Tensor | NDArray[np.generic], *, mirror: bool = False) -> NDArray[np.float64]:
         """Probability of each class, (n, C), in the order of `class_names`."""
-        parts = [self.class_scores(embedding).softmax(1).cpu().numpy() for embedding in self.embeddings(inputs)]
+        parts = [
+            self.class_scores(embedding).softmax(1).cpu().numpy()
+            for embedding in self.embeddings(inputs, mirror=mirror)
+        ]
         return np.concatenate(parts) if parts else np.empty((0, len(self.class_names)))
 
-    def predict_subclasses(self, inputs: Tensor | NDArray[np.generic]) -> NDArray[np.str_]:
+    def predict_subclasses(self, inputs: Tensor | NDArray[np.generic], *, mirror: bool = False) -> NDArray[np.str_]:
         """Subclass of each sample, (n,): "cat/1" for the second of the cats, "cat" where there is only one."""
         names = np.asarray(self.card.subclass_map.names(self.class_names))
-        parts = [self.predictor.decision_function(embedding).argmax(1).cpu() for embedding in self.embeddings(inputs)]
+        parts = [
+            self.predictor.decision_function(embedding).argmax(1).cpu()
+            for embedding in self.embeddings(inputs, mirror=mirror)
+        ]
         found: NDArray[np.str_] = names[torch.cat(parts).numpy()] if parts else names[:0]
         return found
 
@@ -183,9 +194,11 @@ class Model(nn.Module):
             return self.card.subclass_map.class_log_sums(scores)
         return self.card.subclass_map.class_scores(scores)
 
-    def mahalanobis(self, inputs: Tensor | NDArray[np.generic]) -> NDArray[np.float64]:
+    def mahalanobis(self, inputs: Tensor | NDArray[np.generic], *, mirror: bool = False) -> NDArray[np.float64]:
         """Distance of each sample to the nearest class, (n,): large for what is like none of them."""
-        parts = [self.predictor.mahalanobis(embedding).cpu().numpy() for embedding in self.embeddings(inputs)]
+        parts = [
+            self.predictor.mahalanobis(embedding).cpu().numpy() for embedding in self.embeddings(inputs, mirror=mirror)
+        ]
         return np.concatenate(parts) if parts else np.empty(0)
 
     def add_class(self, inputs: Tensor | NDArray[np.generic], name: str) -> None:
@@ -203,10 +216,7 @@ class Model(nn.Module):
 
     @torch.no_grad()
     def embeddings(self, inputs: Tensor | NDArray[np.generic], *, mirror: bool = False) -> Iterator[Tensor]:
-        """The embedding in batches, in eval mode, on the model's device.
-
-        With `mirror` it is the mean of the embeddings of each image and of its mirror image.
-        """
+        """The embedding in batches, in eval mode, on the model's device."""
         if tuple(inputs.shape[1:]) != self.card.sample_shape:
             raise InputError(
                 got(
@@ -239,7 +249,15 @@ class Model(nn.Module):
         self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # missing in torch's stubs
         return self
 
-    def save(self, folder: Path) -> None:
+    def save(self, path: str | Path) -> None:
+        """Write a new model folder, whole or not at all, for `deeplda.load`. Raises InputError where one is there."""
+        folder = Path(path).absolute()
+        if folder.exists():
+            raise InputError(got(f"{folder} is there already", need="a new folder", do="choose another name"))
+        with new_folder(folder) as temporary:
+            self.write(temporary)
+
+    def write(self, folder: Path) -> None:
         """Write weights.safetensors and model.json into `folder`, which exists and is empty."""
         state = self.state_dict()
         if self.statistics is not None:
@@ -252,7 +270,7 @@ class Model(nn.Module):
 
 def no_mirror_image(sample_shape: Sequence[int]) -> str:
     """The mistake of asking for one."""
-    return got(f"mirrored samples of shape {tuple(sample_shape)}", need="images", do="leave --tta out")
+    return got(f"mirrored samples of shape {tuple(sample_shape)}", need="images", do="leave --tta, or mirror, out")
 
 
 def load(path: str | Path, *, network: str | nn.Module | None = None, device: str = "cpu") -> Model:

@@ -118,6 +118,22 @@ def test_predict_files_and_folders(home):
     assert "probability" in deeplda(*arguments, cwd=home, check=0).stdout
 
 
+def test_predict_with_mirror_images(home, tmp_path):
+    pixels = load_data("digits").test.inputs[:, 0]
+    for name, images in {"plain": pixels, "turned": pixels[..., ::-1]}.items():
+        (tmp_path / name).mkdir()
+        for place in range(20):
+            Image.fromarray(images[place]).save(tmp_path / name / f"{place:02}.png")
+
+    def probabilities(name, *options):
+        done = deeplda("predict", "runs/digits", tmp_path / name, *options, "--json", cwd=home, check=0)
+        return [row["probability"] for row in json.loads(done.stdout)["predictions"]]
+
+    mirrored = probabilities("plain", "--tta", "mirror")
+    assert mirrored == pytest.approx(probabilities("turned", "--tta", "mirror"), abs=1e-4)
+    assert mirrored != pytest.approx(probabilities("plain"), abs=1e-4)
+
+
 def test_predict_leaves_out_broken_files_only_when_told(home, tmp_path):
     (tmp_path / "broken.png").write_bytes(b"not an image")
     assert "broken.png" in only_sentence(deeplda("predict", "runs/digits", tmp_path / "broken.png", cwd=home))

@@ -7,8 +7,8 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
+from deeplda import atomic
 from deeplda.errors import InputError
-from deeplda.training import atomic
 from deeplda.training.checkpoint import Counters, Snapshot, read_checkpoint, write_checkpoint
 from deeplda.training.config import RunConfig
 from deeplda.training.run_folder import open_run, read_metrics

@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -33,6 +34,9 @@ def predict(
     device: Annotated[str, Parameter(help="cpu, cuda, ...")] = "cpu",
     skip_unreadable: Annotated[bool, Parameter(negative="", help="Leave broken files out.")] = False,
     subclasses: Annotated[bool, Parameter(negative="", help="The subclass as well.")] = False,
+    tta: Annotated[
+        Literal["mirror"] | None, Parameter(help="Average the embeddings of each image and its mirror image.")
+    ] = None,
     csv_: Annotated[bool, Parameter(name="--csv", negative="", help="Comma-separated on stdout.")] = False,
     json_: Annotated[bool, Parameter(name="--json", negative="", help="One JSON object on stdout.")] = False,
 ) -> None:
@@ -46,7 +50,9 @@ def predict(
     model = load(run, network=network, device=str(pick_device(device)))
     if len(model.card.sample_shape) != 3:
         raise InputError(f"the model of {run} takes rows of numbers: use deeplda.load({str(run)!r}).predict(rows)")
-    predictions = _predictions(model, _images_of(files), skip_unreadable=skip_unreadable, subclasses=subclasses)
+    predictions: list[Prediction] = []
+    for read, images in _batches(_images_of(files), model.card.sample_shape, skip_unreadable=skip_unreadable):
+        predictions += _predictions(model, read, images, subclasses=subclasses, mirror=tta == "mirror")
     columns = ["file", "class", "probability"] + (["subclass"] if subclasses else [])
     if json_:
         print(json.dumps({"predictions": predictions, "class_names": list(model.class_names)}))
@@ -75,20 +81,24 @@ def _images_of(paths: tuple[Path, ...]) -> list[Path]:
     return found
 
 
-def _predictions(model: Model, files: list[Path], *, skip_unreadable: bool, subclasses: bool) -> list[Prediction]:
-    predictions: list[Prediction] = []
-    for start in range(0, len(files), _BATCH):
-        read, images = _read(files[start : start + _BATCH], model.card.sample_shape, skip_unreadable=skip_unreadable)
-        probabilities = model.predict_proba(images)
-        found: list[Prediction] = [
-            {"file": str(file), "class": model.class_names[row.argmax()], "probability": round(float(row.max()), 6)}
-            for file, row in zip(read, probabilities, strict=True)
-        ]
-        if subclasses:
-            for prediction, name in zip(found, model.predict_subclasses(images), strict=True):
-                prediction["subclass"] = str(name)
-        predictions += found
+def _predictions(
+    model: Model, files: list[Path], images: NDArray[np.uint8], *, subclasses: bool, mirror: bool
+) -> list[Prediction]:
+    predictions: list[Prediction] = [
+        {"file": str(file), "class": model.class_names[row.argmax()], "probability": round(float(row.max()), 6)}
+        for file, row in zip(files, model.predict_proba(images, mirror=mirror), strict=True)
+    ]
+    if subclasses:
+        for prediction, name in zip(predictions, model.predict_subclasses(images, mirror=mirror), strict=True):
+            prediction["subclass"] = str(name)
     return predictions
+
+
+def _batches(
+    files: list[Path], shape: tuple[int, ...], *, skip_unreadable: bool
+) -> Iterator[tuple[list[Path], NDArray[np.uint8]]]:
+    for start in range(0, len(files), _BATCH):
+        yield _read(files[start : start + _BATCH], shape, skip_unreadable=skip_unreadable)
 
 
 def _read(files: list[Path], shape: tuple[int, ...], *, skip_unreadable: bool) -> tuple[list[Path], NDArray[np.uint8]]:

@@ -13,11 +13,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors.numpy import save_file
 from torch import nn
 
+from deeplda.atomic import new_folder
 from deeplda.errors import InputError, got
 from deeplda.estimators.preparation import plain
 from deeplda.files import read_arrays, read_small
 from deeplda.model import Model, load
-from deeplda.training.atomic import new_folder
 
 _RECORD = "classifier.json"
 _COORDINATES = "coordinates.safetensors"
@@ -57,7 +57,7 @@ def write(folder: Path, record: Record, model: Model, coordinates: dict[str, NDA
     if folder.exists() and not (folder / _RECORD).is_file():
         raise InputError(got(f"{folder} is there already", need="a new folder", do="choose another name"))
     with new_folder(folder) as temporary:
-        model.save(temporary)
+        model.write(temporary)
         save_file(coordinates, temporary / _COORDINATES)
         (temporary / _RECORD).write_text(record.model_dump_json(indent=2) + "\n")
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from rich.text import Text
 
+from deeplda.atomic import write_text
 from deeplda.report.comparison import MOST_DRAWN, check_comparable, comparison_page
 from deeplda.report.contents import RunRecord, read_contents, read_many
 from deeplda.report.page import run_page
-from deeplda.training.atomic import write_text
 from deeplda.training.progress import Progress
 
 # Of each run in a comparison; a page of one run shows up to 10,000.

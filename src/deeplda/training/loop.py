@@ -16,7 +16,7 @@ from deeplda.training.checkpoint import Counters, Snapshot
 from deeplda.training.config import LoopConfig
 from deeplda.training.evaluation import Watch
 from deeplda.training.progress import Progress
-from deeplda.training.run_folder import Saveable
+from deeplda.training.run_folder import Writeable
 from deeplda.training.sampler import epoch_batches, stratified_sample
 from deeplda.training.schedule import learning_rate
 from deeplda.training.world import ALONE, World
@@ -47,7 +47,7 @@ class Trainee(Protocol):
     def examine(self, fit_part: Part, validation: Part) -> tuple[dict[str, Any], float | None]:
         """What to log after an epoch, with "validation", and the score by which the best epoch is kept."""
 
-    def finish(self, data: Data, watch: Watch) -> Saveable:
+    def finish(self, data: Data, watch: Watch) -> Writeable:
         """What the trained network is for, with the weights as they are."""
 
     def score(self, data: Data, watch: Watch) -> dict[str, Any]:
@@ -70,7 +70,7 @@ class Run(Protocol):
     def save(self, name: Literal["last", "best"], snapshot: Snapshot) -> None: ...
     def log(self, row: dict[str, Any]) -> None: ...
     def keep_rows(self, epochs: int) -> None: ...
-    def save_model(self, model: Saveable) -> None: ...
+    def save_model(self, model: Writeable) -> None: ...
 
 
 def train(

@@ -72,7 +72,7 @@ class SampleAutoencoder(nn.Module):
         restored: NDArray[np.float32] = (found * self.normalisation.deviation + self.normalisation.mean).cpu().numpy()
         return restored
 
-    def save(self, folder: Path) -> None:
+    def write(self, folder: Path) -> None:
         """Write weights.safetensors and model.json into `folder`, which exists and is empty."""
         state = {name: tensor.contiguous() for name, tensor in self.state_dict().items()}
         save_file(state, folder / "weights.safetensors")

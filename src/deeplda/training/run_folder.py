@@ -17,9 +17,9 @@ from typing import Any, Literal, Protocol
 
 import torch
 
+from deeplda.atomic import new_folder, write_text
 from deeplda.errors import InputError
 from deeplda.files import read_small
-from deeplda.training.atomic import new_folder, write_text
 from deeplda.training.checkpoint import Snapshot, read_checkpoint, write_checkpoint
 from deeplda.training.config import AutoencoderConfig, RunConfig
 from deeplda.training.metric_rows import whole_rows
@@ -29,10 +29,10 @@ _MOST_METRICS = 2**30
 _LIBRARIES = ("deeplda", "torch", "numpy", "scikit-learn", "safetensors")
 
 
-class Saveable(Protocol):
+class Writeable(Protocol):
     """What can write itself into a folder."""
 
-    def save(self, folder: Path) -> None: ...
+    def write(self, folder: Path) -> None: ...
 
 
 class RunFolder:
@@ -90,10 +90,10 @@ class RunFolder:
         rows = [row for row in read_metrics(self.path) if row["kind"] == "epoch" and row["epoch"] <= epochs]
         write_text(self.path / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
 
-    def save_model(self, model: Saveable) -> None:
+    def save_model(self, model: Writeable) -> None:
         """Write the model folder."""
         with new_folder(self.path / "model") as temporary:
-            model.save(temporary)
+            model.write(temporary)
 
 
 @contextmanager

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 from safetensors.numpy import save_file
 
+from deeplda.atomic import new_folder
 from deeplda.data import Data, Part
 from deeplda.errors import while_training
 from deeplda.files import read_arrays, read_small
 from deeplda.subclasses import Clusters, SubclassMap, split_classes
 from deeplda.training.assembly import pick_device
-from deeplda.training.atomic import new_folder
 from deeplda.training.config import AutoencoderConfig, RunConfig
 from deeplda.training.loop import Run, train
 from deeplda.training.memory_run import MemoryRun

@@ -12,10 +12,10 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from deeplda.atomic import write_text
 from deeplda.errors import InputError
 from deeplda.experiments.recipes import read_recipe
 from deeplda.files import read_toml
-from deeplda.training.atomic import write_text
 from deeplda.training.config import RunConfig, as_toml, first_mistake, with_whole_paths
 
 # More than anyone runs; a few lines of a file can ask for far more than memory holds.

@@ -9,8 +9,8 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+from deeplda.atomic import write_bytes
 from deeplda.report.figures.style import in_style
-from deeplda.training.atomic import write_bytes
 
 # Without what says when and by which version it was drawn, the same data gives the same bytes.
 _NAMELESS = {"Creator": None, "Date": None, "Format": None, "Type": None}
