@@ -1,6 +1,7 @@
 """What an error says fits on one line, whatever was in the file it is about."""
 
 import errno
+import os
 import pickle
 
 import pytest
@@ -30,12 +31,18 @@ def test_a_long_value_does_not_drown_what_to_do():
 
 
 @pytest.mark.parametrize(
-    ("number", "words"), [(errno.ENOSPC, "No space"), (errno.EFBIG, "too large"), (errno.EROFS, "Read-only")]
+    ("number", "words"),
+    [
+        (errno.ENOSPC, "cannot write: No space left on device"),
+        (errno.EFBIG, "cannot write: File too large"),
+        (errno.EROFS, "cannot write: Read-only file system"),
+        (errno.EACCES, "not allowed: Permission denied"),
+        (errno.EPERM, "not allowed: Operation not permitted"),
+    ],
 )
-def test_a_disk_that_cannot_be_written_is_a_sentence(number, words):
-    import os
-
-    assert words in unwritten(OSError(number, os.strerror(number), "model.json"))
+def test_a_disk_that_cannot_be_used_is_a_sentence(number, words):
+    sentence = unwritten(OSError(number, os.strerror(number), "model.json"))
+    assert sentence == f"{words} (model.json); what was saved before is whole"
 
 
 def test_other_failures_are_not_explained_away():

@@ -33,7 +33,10 @@ def sweep(
     ] = None,
     /,
     *,
-    table: Annotated[Literal[1, 2, 3] | None, Parameter(help="One of the paper's tables, with its data.")] = None,
+    table: Annotated[
+        Literal[1, 2, 3] | None,
+        Parameter(help="A table of the paper's results, with its data: 1 is STL-10, 2 CIFAR-10, 3 subclasses."),
+    ] = None,
     scale: Annotated[
         Literal["full", "quick"] | None, Parameter(help="Of a table; quick: less width, epochs and values of alpha.")
     ] = None,
