@@ -3,7 +3,8 @@
     python examples/lightning_module.py
 
 The training step is the usual one. What the network gives is an embedding and no class scores, so when training ends
-the module fits a predictor on the embedding of the training images: a part of the module, saved with its layers.
+the module fits a predictor on the embedding of the training images: a part of the module, saved with its layers by
+`trainer.save_checkpoint` after `fit`. Checkpoints of Lightning's own are written before, without it.
 """
 
 from __future__ import annotations

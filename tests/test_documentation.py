@@ -24,6 +24,7 @@ import deeplda.data
 import deeplda.networks
 import deeplda.objective
 import deeplda.predictors
+import deeplda.report.figures
 import deeplda.subclasses
 from deeplda.cli import app
 from deeplda.cli.sweep_arguments import axes_of
@@ -246,10 +247,10 @@ def test_the_examples_of_docstrings_are_true():
 
 @pytest.mark.parametrize(
     "module",
-    [deeplda, deeplda.objective, deeplda.predictors, deeplda.networks, deeplda.subclasses],
+    [deeplda, deeplda.objective, deeplda.predictors, deeplda.networks, deeplda.subclasses, deeplda.report.figures],
     ids=lambda m: m.__name__,
 )
 def test_every_public_name_is_in_the_api(module):
     text = PAGES["api.md"].read_text()
     for name in set(module.__all__) - {"__version__"}:
-        assert re.search(rf"\bdeeplda\.(\w+\.)?{name}\b", text), f"{module.__name__}.{name}"
+        assert re.search(rf"\bdeeplda\.(\w+\.)*{name}\b", text), f"{module.__name__}.{name}"

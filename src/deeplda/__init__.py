@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from deeplda.model import load
     from deeplda.objective import RDLDALoss
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 __all__ = ["DeepLDAClassifier", "RDLDALoss", "SubclassDeepLDAClassifier", "__version__", "load"]
 
 _HOME = {
