@@ -191,7 +191,7 @@ def _model_files():
     statistics = FeatureStatistics.for_labels(labels)
     statistics.update(torch.randn(12, 3), labels)
     model.fit_statistics(statistics)
-    return files_of(model.save)
+    return files_of(model.write)
 
 
 def _use(at):
@@ -212,7 +212,7 @@ def model_weights():
 
 
 def autoencoder():
-    valid = files_of(SampleAutoencoder((4,), 0.05).save)
+    valid = files_of(SampleAutoencoder((4,), 0.05).write)
     lies = st.one_of(
         in_file("model.json", json_lies(valid["model.json"])),
         in_file("weights.safetensors", tensor_lies(valid["weights.safetensors"])),
