@@ -89,6 +89,18 @@ def test_images_scaled_to_one_are_refused(saved):
     model.predict(images / 255)
 
 
+def test_what_is_no_image_is_refused(saved):
+    model, images = load(saved), digits()[0].astype(np.float32)
+    assert model.predict(images[:2].tolist()).tolist() == model.predict(images[:2]).tolist()
+    for broken in (np.nan, np.inf):
+        images[1, 0, 3, 3] = broken
+        with pytest.raises(InputError, match="inputs that are NaN or infinite, need numbers"):
+            model.predict_proba(images)
+    for strange in ("one.png", [["a"]], [[1], [2, 3]], None):
+        with pytest.raises(InputError, match=f"inputs is a {type(strange).__name__}, need an array or tensor"):
+            model.transform(strange)
+
+
 def test_wrong_shape_of_inputs(saved):
     with pytest.raises(InputError, match=r"inputs of shape \(2, 3, 8, 8\), need \(n, 1, 8, 8\)"):
         load(saved).predict(np.zeros((2, 3, 8, 8), dtype=np.uint8))
@@ -164,6 +176,9 @@ def test_a_loaded_model_knows_what_is_far_and_learns_a_class(saved, tmp_path):
     assert (model.predict(255 - images[20:40]) == "inverted").mean() > 0.8
     with pytest.raises(InputError, match="'inverted' is there already"):
         model.add_class(strange, "inverted")
+    for name in (11, ""):
+        with pytest.raises(InputError, match="need a name, as a string"):
+            model.add_class(strange, name)
     model.save(tmp_path / "again")
     np.testing.assert_allclose(load(tmp_path / "again").predict_proba(strange), model.predict_proba(strange), atol=1e-6)
     with pytest.raises(InputError, match=r"model is there already, need a new folder"):

@@ -205,6 +205,8 @@ class Model(nn.Module):
         """Learn a new class from a few examples, without training. Raises InputError for a name that is there."""
         if self.statistics is None:
             raise InputError(got("a model trained with cross-entropy", need="an LDA objective", do="train with rdlda"))
+        if not isinstance(name, str) or not name:
+            raise InputError(got(f"class {name!r}", need="a name, as a string", do=f"pass {str(name) or 'new'!r}"))
         if name in self.class_names:
             raise InputError(got(f"class {name!r} is there already", need="a new name", do="choose another"))
         features = torch.as_tensor(self.transform(inputs))
@@ -217,6 +219,7 @@ class Model(nn.Module):
     @torch.no_grad()
     def embeddings(self, inputs: Tensor | NDArray[np.generic], *, mirror: bool = False) -> Iterator[Tensor]:
         """The embedding in batches, in eval mode, on the model's device."""
+        inputs = inputs if isinstance(inputs, Tensor) else _numbers(inputs)
         if tuple(inputs.shape[1:]) != self.card.sample_shape:
             raise InputError(
                 got(
@@ -227,18 +230,20 @@ class Model(nn.Module):
             )
         if mirror and len(self.card.sample_shape) != 3:
             raise InputError(no_mirror_image(self.card.sample_shape))
-        self._require_range(inputs)
+        self._require_sound(torch.as_tensor(inputs))
         self.eval()
         for start in range(0, len(inputs), _BATCH):
             batch = torch.as_tensor(inputs[start : start + _BATCH]).to(self.normalisation.mean.device)
             yield (self(batch) + self(batch.flip(-1))) / 2 if mirror else self(batch)
 
-    def _require_range(self, inputs: Tensor | NDArray[np.generic]) -> None:
-        """Raise InputError for images that were scaled to 0..1 where those of the training were not."""
-        images = torch.as_tensor(inputs)
-        if images.ndim != 4 or len(images) == 0 or not images.is_floating_point() or self.normalisation.mean.max() <= 1:
+    def _require_sound(self, inputs: Tensor) -> None:
+        """Raise InputError for NaN, and for images that were scaled to 0..1 where those of the training were not."""
+        if not inputs.is_floating_point() or len(inputs) == 0:
             return
-        if images.min() >= 0 and 0 < images.max() <= 1:
+        if not inputs.isfinite().all():
+            do = "fill missing values in, or leave these samples out"
+            raise InputError(got("inputs that are NaN or infinite", need="numbers", do=do))
+        if inputs.ndim == 4 and self.normalisation.mean.max() > 1 and inputs.min() >= 0 and 0 < inputs.max() <= 1:
             raise InputError(
                 got("images of 0 to 1", need="the range of the training images, 0 to 255", do="multiply them by 255")
             )
@@ -266,6 +271,18 @@ class Model(nn.Module):
         copies = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in state.items()}
         save_file(copies, folder / "weights.safetensors")
         (folder / "model.json").write_text(self.card.model_dump_json(indent=2) + "\n")
+
+
+def _numbers(inputs: object) -> NDArray[np.generic]:
+    """What is no tensor as an array, such as lists and data frames. Raises InputError where it is not of numbers."""
+    try:
+        array: NDArray[np.generic] = np.asarray(inputs)
+    except ValueError:
+        array = np.asarray(None)
+    if array.dtype.kind not in "buif":
+        do = "read files with deeplda.data.read_images, or use deeplda predict"
+        raise InputError(got(f"inputs is a {type(inputs).__name__}", need="an array or tensor of numbers", do=do))
+    return array
 
 
 def no_mirror_image(sample_shape: Sequence[int]) -> str:

@@ -103,7 +103,7 @@ def test_evaluate_shows_a_table(home):
     assert "mirrored" in text
     assert "balanced" in text
     assert "AUC" in text
-    assert "confusion matrix" in text
+    assert "confusion matrix, by hyperplanes" in text
 
 
 def test_predict_files_and_folders(home):
@@ -147,6 +147,11 @@ def test_a_finished_run_says_so(home):
     assert "is finished already" in done.stderr
 
 
+def test_nothing_to_resume_is_said(tmp_path):
+    done = deeplda("train", "--resume", "--run", "runs/typo", *QUICK, cwd=tmp_path, check=0)
+    assert "note: no run is in runs/typo: a new one is begun, on digits" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -164,7 +169,10 @@ def test_a_finished_run_says_so(home):
         (("train", "--device", "cuda:7"), "device 'cuda:7'"),
         (("train", "--network", "dorfernet"), "24"),
         (("trian",), 'Did you mean "train"?'),
-        (("evaluate", "nothing"), "nothing is no run"),
+        (("train", "--run", "runs/digits/model"), "holds a model and no run: choose another --run"),
+        (("evaluate", "nothing"), "nothing is no run, there is no such folder"),
+        (("evaluate", "runs/digits/model"), "runs/digits/model is no run, it holds a model alone"),
+        (("predict", "runs/digits", "images", "--csv", "--json"), "choose one"),
         (("predict", "nothing", "images"), "there is no folder nothing"),
         (("predict", "runs/digits"), "no files were given"),
         (("predict", "runs/digits", "nowhere.png"), "nowhere.png does not exist"),

@@ -38,6 +38,13 @@ def test_a_run_is_written_and_shown(home, tmp_path, monkeypatch, capsys):
     assert (tmp_path / "shown").read_text().strip() == file.as_uri()
 
 
+@pytest.mark.usefixtures("home")
+def test_without_a_browser_the_report_is_written_all_the_same(monkeypatch, capsys):
+    monkeypatch.setattr("webbrowser.open", lambda _: False)
+    main(["report", "sweep/trials/one", "--open"])
+    assert capsys.readouterr().out.endswith("no browser could be started: open the file yourself\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "file"),
     [

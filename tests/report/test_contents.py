@@ -120,7 +120,7 @@ def test_runs_on_the_same_data_show_the_same_samples(home):
 
 
 def test_no_run_and_no_finished_run(home, tmp_path):
-    with pytest.raises(InputError, match="is no run, need"):
+    with pytest.raises(InputError, match=r"is no run, it has no run\.toml, need"):
         read_contents(tmp_path)
     shutil.copytree(home / "lda", tmp_path / "run")
     rows = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()

@@ -22,16 +22,13 @@ def doctor(
     json_: Annotated[bool, Parameter(name="--json", negative="", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Read the metrics of a run and say what is wrong, why we think so and what to do."""
-    if not (run / "run.toml").exists():
-        raise InputError(f"{run} is no run: it has no run.toml; train one with deeplda train --run {run}")
-
     from deeplda.report.doctor import count_classes, diagnose
     from deeplda.training.run_folder import read_metrics
 
     rows = read_metrics(run)
     if any("error" in (row["validation"] or {}) for row in rows):
         raise InputError(f"{run} is the autoencoder of a run: give the folder of the run itself")
-    findings = diagnose(rows, RunConfig.read(run / "run.toml"), count_classes(rows))
+    findings = diagnose(rows, RunConfig.of(run), count_classes(rows))
     if json_:
         print(json.dumps({"run": str(run), "findings": [asdict(finding) for finding in findings]}))
         return

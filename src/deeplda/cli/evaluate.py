@@ -30,9 +30,7 @@ def evaluate(
     json_: Annotated[bool, Parameter(name="--json", negative="", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Score the model of a run on a part of its data, by every predictor."""
-    if not (run / "run.toml").exists():
-        raise InputError(f"{run} is no run: it has no run.toml; train one with deeplda train --run {run}")
-    config = RunConfig.read(run / "run.toml")
+    config = RunConfig.of(run)
     if data_dir is not None:
         config = config.model_copy(update={"data_dir": data_dir})
 

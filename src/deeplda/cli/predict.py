@@ -43,6 +43,8 @@ def predict(
     """Classify images: file, class and probability of each."""
     if not files:
         raise InputError("no files were given: name image files or folders after the run")
+    if csv_ and json_:
+        raise InputError("--csv and --json were given: choose one")
 
     from deeplda.model import load
     from deeplda.training.assembly import pick_device

@@ -48,4 +48,4 @@ def report(
         import webbrowser
 
         if not webbrowser.open(file.resolve().as_uri()):
-            raise InputError("no browser could be started: open the file yourself")
+            print("no browser could be started: open the file yourself")

@@ -27,7 +27,8 @@ def print_scores(
         table.add_row(name, *(cell for one in found for cell in score_cells(one)))
     console.print(table)
     if len(class_names) <= _MOST_CLASSES:
-        decided = Table("true \\ decided", title="confusion matrix", title_justify="left")
+        by = f"by {next(iter(scores['predictors']))}" + (", without mirror images" if mirrored else "")
+        decided = Table("true \\ decided", title=f"confusion matrix, {by}", title_justify="left")
         for name in class_names:
             decided.add_column(name, justify="right")
         for name, row in zip(class_names, scores["confusion"], strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -101,7 +102,11 @@ def _agree_with(
     there = (folder / "run.toml").exists()
     if not resume and (there or (folder / "checkpoints").exists()):
         raise InputError(f"{folder} holds a run already: pass --resume to go on with it, or choose another --run")
+    if (folder / "model.json").exists():
+        raise InputError(f"{folder} holds a model and no run: choose another --run")
     if not there:
+        if resume:
+            print(f"note: no run is in {folder}: a new one is begun, on {settings.data}", file=sys.stderr)
         return settings
     existing = RunConfig.read(folder / "run.toml")
     if ":" in (existing.network or "") and settings.network != existing.network:

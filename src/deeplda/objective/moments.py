@@ -245,11 +245,11 @@ def check_batch(features: Tensor, labels: Tensor, *, least: int = 1) -> None:
     if not features.is_floating_point():
         raise TypeError(got(f"features is of {features.dtype}", need="floating point", do="pass features.float()"))
     if labels.is_floating_point() or labels.is_complex():
-        raise TypeError(got(f"labels is of {labels.dtype}", need="integer class ids", do="pass labels.long()"))
+        do = "pass labels.argmax(1)" if labels.ndim == 2 and labels.shape[1] > 1 else "pass labels.long()"
+        raise TypeError(got(f"labels is of {labels.dtype}", need="integer class ids", do=do))
     if features.ndim != 2:
-        raise ValueError(
-            got(f"features has shape {tuple(features.shape)}", need="(n, d)", do="pass features.flatten(1)")
-        )
+        do = "pass features.flatten(1)" if features.ndim > 2 else "pass features.view(-1, 1)"
+        raise ValueError(got(f"features has shape {tuple(features.shape)}", need="(n, d)", do=do))
     n, d = features.shape
     if n < least or d == 0:
         raise ValueError(

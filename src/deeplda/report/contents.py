@@ -91,17 +91,14 @@ class RunContents(RunRecord):
 
 def read_record(folder: Path) -> RunRecord:
     """What the folder of a finished run says. Raises InputError where it is no run, or not finished."""
-    if not (folder / "run.toml").is_file():
-        raise InputError(
-            got(f"{folder} is no run", need="a folder that deeplda train made", do=f"deeplda train --run {folder}")
-        )
+    config = RunConfig.of(folder)
     summary = summary_row(folder)
     if summary is None:
         raise InputError(
             got(f"{folder} is not finished", need="a finished run", do=f"deeplda train --resume --run {folder}")
         )
     rows = [row for row in read_metrics(folder) if row["kind"] == "epoch"]
-    return RunRecord(folder, RunConfig.read(folder / "run.toml"), read_environment(folder), rows, summary)
+    return RunRecord(folder, config, read_environment(folder), rows, summary)
 
 
 def read_contents(

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from deeplda.errors import InputError
+from deeplda.errors import InputError, got
 from deeplda.files import expanded, read_toml
 
 # What decides which samples a run has, and in which part: runs that agree in these share their data.
@@ -153,6 +153,15 @@ class _OnData(BaseModel):
 
 class RunConfig(_OnData, TrainConfig):
     """The contents of run.toml."""
+
+    @classmethod
+    def of(cls, run: Path) -> Self:
+        """The settings of a run folder. Raises InputError where it is none."""
+        if not (run / "run.toml").is_file():
+            reason = "it holds a model alone" if (run / "model.json").exists() else "it has no run.toml"
+            what = f"{run} is no run, {reason}" if run.is_dir() else f"{run} is no run, there is no such folder"
+            raise InputError(got(what, need="a folder that deeplda train made", do="check the name"))
+        return cls.read(run / "run.toml")
 
 
 class AutoencoderConfig(_OnData, LoopConfig):
