@@ -9,7 +9,7 @@ import torch  # noqa: F401  # before memory is limited: its libraries need more
 from safetensors.numpy import save_file
 
 from deeplda.errors import InputError
-from deeplda.files import read_arrays, read_small, read_tensors, read_toml
+from deeplda.files import expanded, read_arrays, read_small, read_tensors, read_toml
 
 
 def no_files(folder):
@@ -94,3 +94,8 @@ def test_kinds_of_numbers_that_numpy_does_not_have(tmp_path):
         read_arrays(file)
     save_file({"a": np.ones(3)}, file)
     np.testing.assert_array_equal(read_arrays(file)["a"], np.ones(3))
+
+
+def test_a_path_that_no_file_system_takes_is_refused():
+    with pytest.raises(InputError, match="is longer than the name of a file can be, need a path"):
+        expanded(300 * "é")

@@ -52,6 +52,11 @@ def code_not_run(folder: object, network: str, do: str) -> InputError:
     return InputError(got(f"the network of {folder} is the code {network!r}", need="your word that it may run", do=do))
 
 
+def too_long(path: object) -> InputError:
+    """The refusal of a path that no file system takes."""
+    return InputError(got(f"{path} is longer than the name of a file can be", need="a path", do="check it"))
+
+
 def one_line(text: str) -> str:
     """The text with all that would break the line, or speak to the terminal, written as escapes; its middle left out
     where it is very long."""

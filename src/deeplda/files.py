@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from safetensors import SafetensorError
 
-from deeplda.errors import InputError, got
+from deeplda.errors import InputError, got, too_long
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,11 +26,15 @@ T = TypeVar("T")
 
 
 def expanded(path: str | Path) -> Path:
-    """The path with ~ as the folder of its user. Raises InputError where there is no such user."""
+    """The path with ~ as the folder of its user. Raises InputError for an unknown user, and where it is too long."""
     try:
-        return Path(path).expanduser()
+        whole = Path(path).expanduser()
+        whole.exists()
     except RuntimeError:
         raise InputError(got(f"{path} is of an unknown user", need="a path", do="write it whole")) from None
+    except OSError as error:
+        raise (too_long(path) if error.errno == errno.ENAMETOOLONG else error) from None
+    return whole
 
 
 def read_small(file: Path, most: int = _MOST) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import warnings
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from cyclopts.exceptions import CycloptsError
 
 from deeplda import __version__
 from deeplda.cli.processes import is_silent
-from deeplda.errors import InputError, StoppedError, TrainingError, one_line, unwritten
+from deeplda.errors import InputError, StoppedError, TrainingError, one_line, too_long, unwritten
 
 _HELP = """Deep linear discriminant analysis: networks whose output is compact and linearly separable.
 
@@ -116,6 +117,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stderr.close()
         sys.exit(1)
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            _leave(2, str(too_long(error.filename)))
         if (sentence := unwritten(error)) is None:
             raise
         _leave(1, sentence)
