@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from deeplda.atomic import new_folder
 from deeplda.data.memory import available_memory
 from deeplda.errors import InputError, code_not_run, got
-from deeplda.files import read_small, read_tensors
+from deeplda.files import expanded, read_small, read_tensors
 from deeplda.networks import build_network
 from deeplda.networks.allocation import AllocationLimit
 from deeplda.predictors import ClassicLDA, FeatureStatistics, Hyperplanes, LinearPredictor, NearestMean, Softmax
@@ -256,7 +256,7 @@ class Model(nn.Module):
 
     def save(self, path: str | Path) -> None:
         """Write a new model folder, whole or not at all, for `deeplda.load`. Raises InputError where one is there."""
-        folder = Path(path).absolute()
+        folder = expanded(path).absolute()
         if folder.exists():
             raise InputError(got(f"{folder} is there already", need="a new folder", do="choose another name"))
         with new_folder(folder) as temporary:
@@ -299,7 +299,7 @@ def load(path: str | Path, *, network: str | nn.Module | None = None, device: st
 
     Raises InputError where there is no model, or it is not whole.
     """
-    folder = Path(path)
+    folder = expanded(path)
     folder = folder / "model" if (folder / "model").is_dir() else folder
     card = read_card(folder / "model.json")
     if not isinstance(network, nn.Module) and ":" in card.network:

@@ -164,6 +164,7 @@ def test_nothing_to_resume_is_said(tmp_path):
         (("train", "nowhere/"), "nowhere/ does not exist"),
         (("train", 300 * "é"), "is longer than the name of a file can be"),
         (("train", "--run", 300 * "é"), "is longer than the name of a file can be"),
+        (("train", "--recipe", 300 * "é"), "is longer than the name of a file can be"),
         (("predict", "runs/digits", 300 * "é"), "is longer than the name of a file can be"),
         (("train", "cifar"), "did you mean cifar10?"),
         (("train", "~nobody-of-that-name/photos"), "of an unknown user"),

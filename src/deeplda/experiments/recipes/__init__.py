@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from deeplda.errors import InputError, got
-from deeplda.files import read_toml
+from deeplda.files import expanded, read_toml
 from deeplda.training.config import RunConfig
 
 RECIPES = tuple(sorted(file.stem for file in Path(__file__).parent.glob("*.toml")))
@@ -18,7 +18,7 @@ def read_recipe(name: str) -> dict[str, Any]:
 
     Raises InputError for neither, or where a setting is wrong.
     """
-    file = Path(__file__).parent / f"{name}.toml" if name in RECIPES else Path(name)
+    file = Path(__file__).parent / f"{name}.toml" if name in RECIPES else expanded(name)
     if not file.is_file():
         nearest = get_close_matches(name, RECIPES, n=1)
         raise InputError(
