@@ -196,6 +196,7 @@ class Model(nn.Module):
 
     def mahalanobis(self, inputs: Tensor | NDArray[np.generic], *, mirror: bool = False) -> NDArray[np.float64]:
         """Distance of each sample to the nearest class, (n,): large for what is like none of them."""
+        self._require_statistics()
         parts = [
             self.predictor.mahalanobis(embedding).cpu().numpy() for embedding in self.embeddings(inputs, mirror=mirror)
         ]
@@ -203,18 +204,23 @@ class Model(nn.Module):
 
     def add_class(self, inputs: Tensor | NDArray[np.generic], name: str) -> None:
         """Learn a new class from a few examples, without training. Raises InputError for a name that is there."""
-        if self.statistics is None:
-            raise InputError(got("a model trained with cross-entropy", need="an LDA objective", do="train with rdlda"))
+        statistics = self._require_statistics()
         if not isinstance(name, str) or not name:
             raise InputError(got(f"class {name!r}", need="a name, as a string", do=f"pass {str(name) or 'new'!r}"))
         if name in self.class_names:
             raise InputError(got(f"class {name!r} is there already", need="a new name", do="choose another"))
         features = torch.as_tensor(self.transform(inputs))
         parents, known = self.card.subclass_map.parents, len(self.class_names)
-        statistics = self.statistics.with_class(features, len(parents))
+        statistics = statistics.with_class(features, len(parents))
         update = {"class_names": (*self.class_names, name), "parents": self.card.parents and (*parents, known)}
         self.card = self.card.model_copy(update=update)
         self.fit_statistics(statistics)
+
+    def _require_statistics(self) -> FeatureStatistics:
+        """Of the embedding of the training part. Raises InputError for a model that has none."""
+        if self.statistics is None:
+            raise InputError(got("a model trained with cross-entropy", need="an LDA objective", do="train with rdlda"))
+        return self.statistics
 
     @torch.no_grad()
     def embeddings(self, inputs: Tensor | NDArray[np.generic], *, mirror: bool = False) -> Iterator[Tensor]:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from deeplda import load
 from deeplda.data import load_data
 
 QUICK = ("--epochs", "2", "--width", "0.25", "--learning-rate", "0.1")
@@ -134,6 +135,17 @@ def test_predict_with_mirror_images(home, tmp_path):
     assert mirrored != pytest.approx(probabilities("plain"), abs=1e-4)
 
 
+def test_predict_shows_how_far_an_image_is_from_the_nearest_class(home):
+    arguments = ("predict", "runs/digits", "images", "--distance")
+    found = json.loads(deeplda(*arguments, "--json", cwd=home, check=0).stdout)["predictions"]
+    pixels = np.stack([np.asarray(Image.open(home / row["file"])) for row in found])[:, None]
+    distances = load(home / "runs/digits").mahalanobis(pixels)
+    assert [row["distance"] for row in found] == pytest.approx(distances, rel=1e-4)
+    lines = deeplda(*arguments, "--csv", cwd=home, check=0).stdout.splitlines()
+    assert lines[0] == "file,class,probability,distance"
+    assert [float(line.split(",")[3]) for line in lines[1:]] == pytest.approx(distances, rel=1e-4)
+
+
 def test_predict_leaves_out_broken_files_only_when_told(home, tmp_path):
     (tmp_path / "broken.png").write_bytes(b"not an image")
     assert "broken.png" in only_sentence(deeplda("predict", "runs/digits", tmp_path / "broken.png", cwd=home))
@@ -198,6 +210,9 @@ def test_cross_entropy_reports_softmax(tmp_path):
     assert summary["run"] == "runs/digits-cce"
     again = json.loads(deeplda("evaluate", "runs/digits-cce", "--json", cwd=tmp_path, check=0).stdout)
     assert again["accuracy"] == summary["test"]["accuracy"]
+    Image.new("L", (8, 8)).save(tmp_path / "one.png")
+    refused = deeplda("predict", "runs/digits-cce", "one.png", "--distance", cwd=tmp_path)
+    assert "a model trained with cross-entropy, need an LDA objective" in only_sentence(refused)
 
 
 def test_rows_of_numbers_and_balanced_weights(tmp_path):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _BATCH = 500
 
 
-# What the model says of one file: file, class, probability and, where asked for, subclass.
+# What the model says of one file: file, class, probability and, where asked for, subclass and distance.
 Prediction = dict[str, str | float]
 
 
@@ -34,6 +34,9 @@ def predict(
     device: Annotated[str, Parameter(help="cpu, cuda, ...")] = "cpu",
     skip_unreadable: Annotated[bool, Parameter(negative="", help="Leave broken files out.")] = False,
     subclasses: Annotated[bool, Parameter(negative="", help="The subclass as well.")] = False,
+    distance: Annotated[
+        bool, Parameter(negative="", help="The distance to the nearest class too: large for what is like none.")
+    ] = False,
     tta: Annotated[
         Literal["mirror"] | None, Parameter(help="Average the embeddings of each image and its mirror image.")
     ] = None,
@@ -54,8 +57,9 @@ def predict(
         raise InputError(f"the model of {run} takes rows of numbers: use deeplda.load({str(run)!r}).predict(rows)")
     predictions: list[Prediction] = []
     for read, images in _batches(_images_of(files), model.card.sample_shape, skip_unreadable=skip_unreadable):
-        predictions += _predictions(model, read, images, subclasses=subclasses, mirror=tta == "mirror")
-    columns = ["file", "class", "probability"] + (["subclass"] if subclasses else [])
+        found = _predictions(model, images, mirror=tta == "mirror", subclasses=subclasses, distance=distance)
+        predictions += [{"file": str(file), **prediction} for file, prediction in zip(read, found, strict=True)]
+    columns = ["file", "class", "probability"] + ["subclass"] * subclasses + ["distance"] * distance
     if json_:
         print(json.dumps({"predictions": predictions, "class_names": list(model.class_names)}))
     elif csv_:
@@ -84,15 +88,19 @@ def _images_of(paths: tuple[Path, ...]) -> list[Path]:
 
 
 def _predictions(
-    model: Model, files: list[Path], images: NDArray[np.uint8], *, subclasses: bool, mirror: bool
+    model: Model, images: NDArray[np.uint8], *, mirror: bool, subclasses: bool, distance: bool
 ) -> list[Prediction]:
+    """What the model says of each image."""
     predictions: list[Prediction] = [
-        {"file": str(file), "class": model.class_names[row.argmax()], "probability": round(float(row.max()), 6)}
-        for file, row in zip(files, model.predict_proba(images, mirror=mirror), strict=True)
+        {"class": model.class_names[row.argmax()], "probability": round(float(row.max()), 6)}
+        for row in model.predict_proba(images, mirror=mirror)
     ]
     if subclasses:
         for prediction, name in zip(predictions, model.predict_subclasses(images, mirror=mirror), strict=True):
             prediction["subclass"] = str(name)
+    if distance:
+        for prediction, far in zip(predictions, model.mahalanobis(images, mirror=mirror), strict=True):
+            prediction["distance"] = round(float(far), 6)
     return predictions
 
 
@@ -128,7 +136,7 @@ def _show(predictions: list[Prediction], columns: list[str]) -> None:
 
     table = Table()
     for column in columns:
-        table.add_column(column, justify="right" if column == "probability" else "left")
+        table.add_column(column, justify="right" if column in ("probability", "distance") else "left")
     for prediction in predictions:
         cells = (prediction[column] for column in columns)
         table.add_row(*(f"{cell:.4f}" if isinstance(cell, float) else one_line(cell) for cell in cells))
