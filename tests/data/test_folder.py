@@ -157,9 +157,9 @@ def test_check_lists_classes_and_broken_files(tmp_path: Path) -> None:
     ]
     assert [(row.file.name, row.whole) for row in rows[2:]] == [("bad.png", False)]
     (tmp_path / "emu").mkdir()
-    (row,) = check_data(tmp_path)
-    assert not row.whole
-    assert "emu" in row.found
+    rows = check_data(tmp_path)
+    assert [(row.found, row.whole) for row in rows[2:3]] == [("train, emu: 0 images", False)]
+    assert [(row.file.name, row.whole) for row in rows[3:]] == [("bad.png", False)]
 
 
 def test_a_name_that_is_no_text(tmp_path: Path) -> None:

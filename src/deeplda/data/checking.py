@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from deeplda.data import folder, npz
@@ -57,8 +58,8 @@ def _check_folder(path: Path) -> list[FileCheck]:
         if error is not None:
             broken.append(FileCheck(file.path, error, False))
     rows = [
-        FileCheck(path, f"{part}, {listing.class_names[label]}: {count:,} images", count > 0)
-        for (part, label), count in counts.items()
+        FileCheck(path, f"{part}, {name}: {counts[part, label]:,} images", counts[part, label] > 0)
+        for part, (label, name) in product(listing.parts, enumerate(listing.class_names))
     ]
     return rows + broken
 

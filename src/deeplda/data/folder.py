@@ -69,6 +69,7 @@ def read(folder: Path, image_size: int | None, skip_unreadable: bool) -> Source:
     broken file, differing sizes, and where the images do not fit in memory.
     """
     listing = list_images(folder)
+    listing.check_classes(listing.files)
     headers = _attempt_all(read_header, [file.path for file in listing.files], skip_unreadable)
     sound = [(file, header) for file, header in zip(listing.files, headers, strict=True) if header is not None]
     listing.check_classes([file for file, _ in sound])
@@ -120,9 +121,7 @@ def list_images(folder: Path) -> Listing:
         for label, name in enumerate(names)
         for path in image_files(classes[part][name])
     ]
-    listing = Listing(folder, tuple(parts), names, tuple(files))
-    listing.check_classes(files)
-    return listing
+    return Listing(folder, tuple(parts), names, tuple(files))
 
 
 def _parts(folder: Path) -> dict[str, Path]:
