@@ -83,6 +83,20 @@ def test_two_epochs_are_too_short_to_judge_and_that_is_said():
     assert "too short to judge the learning rate" in finding.why
 
 
+def test_a_few_steps_are_no_training():
+    def with_steps(rows, steps):
+        return [row | {"steps": steps} if row["kind"] == "epoch" else row for row in rows]
+
+    poor = run(accuracies=[0.2, 0.21, 0.2, 0.2, 0.21, 0.21], test=[0.2] * 5)
+    finding = only(with_steps(poor, 2), batch_size=2000)
+    assert finding.severity == "problem"
+    assert finding.what == "The network was hardly trained: 12 steps in 6 epochs."
+    assert "With batches of 2,000 samples an epoch of this data has 2." in finding.why
+    assert "smaller --batch-size (2000 here)" in finding.do
+    assert "guessing" in only(with_steps(poor, 9)).what
+    assert only(with_steps(run(), 2)).severity == "good"
+
+
 @pytest.mark.parametrize("subclasses", [1, 2])
 def test_batch_too_small_for_the_classes(subclasses):
     groups = 5 * subclasses

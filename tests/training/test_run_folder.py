@@ -218,6 +218,7 @@ def row(epoch, **changes):
         json.dumps(row(2, validation=None)).encode(),
         json.dumps(row(2, eigenvalues=[])).encode(),
         json.dumps(row(2, validation={"accuracy": float("nan")})).encode(),
+        json.dumps(row(2, steps=0)).encode(),
         json.dumps(row(5)).encode(),
         json.dumps({"kind": "summary", "validation": 1, "test": []}).encode(),
     ],

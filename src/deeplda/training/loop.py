@@ -131,7 +131,7 @@ def train(
             row = {"kind": "epoch", "epoch": counters.epoch + 1, "loss": counters.loss_sum / len(batches)}
             found, score = trainee.examine(fit_part, data.val)
             counters = _next_epoch(counters, score, clock.total())
-            row |= {"learning_rate": rate, **found, "seconds": round(counters.seconds, 3)}
+            row |= {"steps": len(batches), "learning_rate": rate, **found, "seconds": round(counters.seconds, 3)}
             snapshot = Snapshot.of(trainee.trained, trainee.optimizer, counters)
             if counters.best_epoch == counters.epoch:
                 run.save("best", snapshot)

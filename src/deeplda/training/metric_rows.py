@@ -53,6 +53,7 @@ class _Epoch(_Strict):
     validation: _Scores | _Error | None
     eigenvalues: list[float] | None = Field(None, min_length=1)
     dead_dims: Count = 0
+    steps: Annotated[Count, Field(ge=1)] = 1
 
 
 class _Summary(_Strict):

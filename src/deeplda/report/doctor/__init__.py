@@ -32,7 +32,7 @@ def _look(record: Record) -> list[Finding | None]:
     if not record.epochs or not_finite:
         return [not_finite, unfinished]
     batch, narrow = spectrum.batch_too_small(record), spectrum.embedding_too_narrow(record)
-    rate = course.learning_rate(record)
+    rate = course.few_steps(record) or course.learning_rate(record)
     moved = rate is None or rate.severity != "problem"
     guessing = by_class.guessing(record) if moved else None
     untrained = guessing or not moved

@@ -9,8 +9,12 @@ from deeplda.report.doctor.record import Finding, Record, higher_rate, highest_r
 
 # A trend needs this many epochs.
 FEWEST_EPOCHS = 3
+# With fewer steps a network has hardly left its start.
+_FEWEST_STEPS = 50
 # From here on a little more accuracy is no reason to speak up.
 _GOOD = 0.98
+# Below this a reason is looked for.
+_FAIR = 0.9
 
 
 def unfinished(record: Record) -> Finding | None:
@@ -37,6 +41,23 @@ def loss_not_finite(record: Record) -> Finding | None:
         f"The loss is not finite from epoch {broken[0]} on.",
         "The weights have overflowed, and nothing after that was learnt; mostly the learning rate is too large.",
         f"Train again with {lower_rate(record.config)}; if that fails too, look for NaN or huge numbers in the data.",
+    )
+
+
+def few_steps(record: Record) -> Finding | None:
+    """Batches that are large for the data: epochs of a step or two."""
+    if record.summary is None or record.steps is None or record.steps >= _FEWEST_STEPS:
+        return None
+    if record.final is None or record.final[1].accuracy > _FAIR:
+        return None
+    size, epochs = record.config.batch_size, len(record.epochs)
+    return Finding(
+        "problem",
+        f"The network was hardly trained: {record.steps} steps in {epochs} {'epoch' if epochs == 1 else 'epochs'}.",
+        f"With batches of {size:,} samples an epoch of this data has {record.steps // epochs}. The shortest of our "
+        "recipes, quick on CIFAR-10, takes 96.",
+        f"Train with a smaller --batch-size ({size} here), as far as it holds a few samples of each class, and with "
+        f"more --epochs ({epochs} here).",
     )
 
 
@@ -158,7 +179,7 @@ def _levelled_off(record: Record) -> Finding | None:
     """Neither the training batches nor validation get better, and validation is not good."""
     third = max(2, len(record.epochs) // 3)
     best, gained = max(record.accuracies), max(record.progress[-third:]) - max(record.progress[:-third])
-    if len(record.epochs) < 2 * third or best > 0.9 or _rise(record, len(record.epochs) - third) > 0:
+    if len(record.epochs) < 2 * third or best > _FAIR or _rise(record, len(record.epochs) - third) > 0:
         return None
     if gained > 0.1 * (max(record.progress) - min(record.progress)):
         return None

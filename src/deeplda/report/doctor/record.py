@@ -56,6 +56,12 @@ class Record:
         return next((row for row in self.rows if row["kind"] == "summary"), None)
 
     @property
+    def steps(self) -> int | None:
+        """How many the optimiser took in all; None for runs of before that was logged."""
+        counts = [row["steps"] for row in self.epochs if "steps" in row]
+        return sum(counts) if len(counts) == len(self.epochs) else None
+
+    @property
     def discriminant(self) -> bool:
         """Whether the objective is one of LDA's, not cross-entropy."""
         return self.config.objective != "cce" and all("eigenvalues" in row for row in self.epochs)
