@@ -1,104 +1,32 @@
-"""A trained model: network, normalisation, predictors and class names; how it is saved and loaded.
-
-A model folder holds `weights.safetensors` and `model.json`. Neither can carry code: the network is rebuilt by its
-registered name, and a network of the user's own is built only where the caller names it again.
-"""
+"""A trained model: network, normalisation, predictors and class names."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from deeplda.atomic import new_folder
-from deeplda.data.memory import available_memory
-from deeplda.errors import InputError, code_not_run, got
-from deeplda.files import expanded, read_small, read_tensors
-from deeplda.networks import build_network
-from deeplda.networks.allocation import AllocationLimit
+from deeplda.errors import InputError, got
+from deeplda.files import expanded
+from deeplda.model.card import ModelCard
+from deeplda.model.normalisation import Normalisation
 from deeplda.predictors import ClassicLDA, FeatureStatistics, Hyperplanes, LinearPredictor, NearestMean, Softmax
-from deeplda.subclasses import SubclassMap
 
-PREDICTORS: dict[str, type[LinearPredictor]] = {
+_PREDICTORS: dict[str, type[LinearPredictor]] = {
     "hyperplanes": Hyperplanes,
     "nearest_mean": NearestMean,
     "classic_lda": ClassicLDA,
     "softmax": Softmax,
 }
+# Names in weights.safetensors that are of the statistics begin so.
+STATISTICS = "statistics."
 _BATCH = 500
-_STATISTICS = "statistics."
-_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-
-
-class ModelCard(BaseModel):
-    """Contents of model.json: all that is needed to rebuild a model, its weights apart.
-
-    Attributes:
-        parents: the class of each subclass, where the model was trained on subclasses.
-        subclass_decision: a class is that of the best subclass, or the one whose subclasses sum highest.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    format: Literal[1] = 1
-    network: str
-    width: float = Field(gt=0)
-    embedding_dim: int = Field(ge=1)
-    sample_shape: tuple[int, ...] = Field(min_length=1, max_length=3)
-    class_names: tuple[str, ...] = Field(min_length=2)
-    predictors: tuple[Literal["hyperplanes", "nearest_mean", "classic_lda", "softmax"], ...] = Field(min_length=1)
-    alpha: float = Field(1.0, ge=0, le=1)
-    lam: float = Field(1e-3, ge=0, allow_inf_nan=False)
-    scatter: Literal["pooled", "sum", "dorfer"] = "pooled"
-    class_weight: Literal["balanced"] | None = None
-    parents: tuple[int, ...] | None = None
-    subclass_decision: Literal["argmax", "sum"] = "argmax"
-
-    @model_validator(mode="after")
-    def _parents_are_classes(self) -> Self:
-        if self.parents is not None and SubclassMap(self.parents).classes != len(self.class_names):
-            raise ValueError("parents are of another number of classes")
-        return self
-
-    @property
-    def subclass_map(self) -> SubclassMap:
-        """The way from what the predictors decide between to classes; without subclasses each class is its own."""
-        return SubclassMap(self.parents or tuple(range(len(self.class_names))))
-
-
-class Normalisation(nn.Module):
-    """(x - mean) / deviation, for each channel of images or each feature of rows; the training part's figures."""
-
-    mean: Tensor
-    deviation: Tensor
-
-    def __init__(self, sample_shape: Sequence[int]) -> None:
-        super().__init__()
-        shape = (sample_shape[0],) + (1,) * (len(sample_shape) - 1)
-        self.register_buffer("mean", torch.zeros(shape))
-        self.register_buffer("deviation", torch.ones(shape))
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return (inputs.to(self.mean.dtype) - self.mean) / self.deviation
-
-    def fit(self, inputs: NDArray[np.uint8] | NDArray[np.float32]) -> Normalisation:
-        """Take mean and deviation from inputs (n, *sample_shape); a constant channel or feature is only centred."""
-        axes = (0, *range(2, inputs.ndim))
-        count = inputs.size // inputs.shape[1]
-        mean = sum(part.sum(axes, dtype=np.float64) for part in _parts(inputs)) / count
-        centre = mean.reshape((-1,) + (1,) * (inputs.ndim - 2))
-        squares = sum(np.square(part - centre).sum(axes) for part in _parts(inputs))
-        deviation = np.sqrt(squares / count)
-        self.mean.copy_(torch.as_tensor(mean).view_as(self.mean))
-        self.deviation.copy_(torch.as_tensor(np.where(deviation > 0, deviation, 1.0)).view_as(self.deviation))
-        return self
 
 
 class Model(nn.Module):
@@ -123,7 +51,7 @@ class Model(nn.Module):
 
     def _unfitted(self, name: str) -> LinearPredictor:
         if name != "hyperplanes":
-            return PREDICTORS[name]()
+            return _PREDICTORS[name]()
         card = self.card
         return Hyperplanes(alpha=card.alpha, lam=card.lam, scatter=card.scatter, class_weight=card.class_weight)
 
@@ -272,7 +200,7 @@ class Model(nn.Module):
         """Write weights.safetensors and model.json into `folder`, which exists and is empty."""
         state = self.state_dict()
         if self.statistics is not None:
-            state |= {f"{_STATISTICS}{name}": tensor for name, tensor in self.statistics.state().items()}
+            state |= {f"{STATISTICS}{name}": tensor for name, tensor in self.statistics.state().items()}
         # Copies: safetensors refuses tensors that share memory, as those of tied layers do.
         copies = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in state.items()}
         save_file(copies, folder / "weights.safetensors")
@@ -294,113 +222,3 @@ def _numbers(inputs: object) -> NDArray[np.generic]:
 def no_mirror_image(sample_shape: Sequence[int]) -> str:
     """The mistake of asking for one."""
     return got(f"mirrored samples of shape {tuple(sample_shape)}", need="images", do="leave --tta, or mirror, out")
-
-
-def load(path: str | Path, *, network: str | nn.Module | None = None, device: str = "cpu") -> Model:
-    """The model of a run folder or a model folder.
-
-    Args:
-        network: for a model whose network is code of your own, "module.path:callable" as it was trained with, or a
-            module of that kind, which takes on the weights. What a folder says is never imported on its word alone.
-
-    Raises InputError where there is no model, or it is not whole.
-    """
-    folder = expanded(path)
-    folder = folder / "model" if (folder / "model").is_dir() else folder
-    card = read_card(folder / "model.json")
-    if not isinstance(network, nn.Module) and ":" in card.network:
-        if network != card.network:
-            raise code_not_run(folder, card.network, f"pass network={card.network!r} (--network on the command line)")
-        network = build_network(card.network, card.sample_shape, card.embedding_dim, width=card.width)
-    state = read_tensors(folder / "weights.safetensors")
-    model = _with_room_for(state, card, network if isinstance(network, nn.Module) else None, folder)
-    _load_weights(model, state, folder / "weights.safetensors")
-    return model.place(torch.device(device)).eval()
-
-
-def _with_room_for(state: dict[str, Tensor], card: ModelCard, network: nn.Module | None, folder: Path) -> Model:
-    """The model that the card describes, before its weights are loaded.
-
-    Raises InputError where it would take much more memory than the weights do, before that is taken: the card lies.
-    """
-    # A file with holes can be larger than any disk.
-    most = min(4 * sum(tensor.nbytes for tensor in state.values()) + 2**20, available_memory() or 2**62)
-    lie = got(f"model.json in {folder} describes more than the weights hold", need="one model's", do="train again")
-    try:
-        with AllocationLimit(most, lie):
-            network = network or build_network(card.network, card.sample_shape, card.embedding_dim, width=card.width)
-            model = Model(card, network)
-            for name in card.predictors:
-                model.named_predictor(name).reserve(len(card.subclass_map), card.embedding_dim)
-    except InputError:
-        raise
-    except ValueError as error:
-        raise InputError(f"model.json in {folder} is not a model's: {error}") from None
-    return model
-
-
-def read_card(file: Path) -> ModelCard:
-    """Read model.json. Raises InputError where it is missing or not a model's."""
-    if not file.is_file():
-        what = f"{file.parent} holds no model" if file.parent.is_dir() else f"there is no folder {file.parent}"
-        raise InputError(
-            got(what, need="model.json and weights.safetensors", do="give the folder of a finished run or of its model")
-        )
-    try:
-        return ModelCard.model_validate_json(read_small(file))
-    except OSError as error:
-        raise InputError(
-            got(f"{file} cannot be read ({error.strerror})", need="it as saved", do="train again")
-        ) from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the file"
-        raise InputError(f"{file} is not a model's: {where}: {first['msg']}") from None
-
-
-def _load_weights(model: Model, state: dict[str, Tensor], file: Path) -> None:
-    gathered = {name.removeprefix(_STATISTICS): state.pop(name) for name in list(state) if name.startswith(_STATISTICS)}
-    if any(name.startswith("normalisation.") and state[name].dtype == torch.float64 for name in state):
-        model.double()
-    expected = model.state_dict()
-    wrong = list(expected.keys() ^ state.keys())
-    wrong += [name for name in expected.keys() & state.keys() if not _alike(expected[name], state[name])]
-    if wrong:
-        raise InputError(
-            got(f"{file} does not fit model.json in {sorted(wrong)[0]!r}", need="both of one model", do="train again")
-        )
-    model.load_state_dict(state)
-    if gathered:
-        model.statistics = _checked_statistics(gathered, model.card, file)
-        for name in model.card.predictors:
-            model.named_predictor(name).recall(model.statistics)
-
-
-def _alike(expected: Tensor, found: Tensor) -> bool:
-    """Whether a tensor of a file can take the place of ours."""
-    same_kind = found.dtype in _FLOATS if expected.is_floating_point() else found.dtype == expected.dtype
-    return same_kind and found.shape == expected.shape
-
-
-def _checked_statistics(state: dict[str, Tensor], card: ModelCard, file: Path) -> FeatureStatistics:
-    c, d = len(card.subclass_map), card.embedding_dim
-    shapes = {"classes": (c,), "counts": (c,), "means": (c, d), "within": (d, d), "weighted": (0,)}
-    if card.scatter == "dorfer" or card.class_weight is not None:
-        shapes["weighted"] = (d, d)
-    if (
-        any(name not in state or state[name].shape != shape for name, shape in shapes.items())
-        or any(state[name].dtype != torch.float64 or not state[name].isfinite().all() for name in [*shapes][1:])
-        or state["classes"].dtype != torch.int64
-        or not torch.equal(state["classes"], torch.arange(c))
-        or not (state["counts"] >= 1).all()
-        or state["counts"].sum() > 2**53
-    ):
-        raise InputError(got(f"{file} has statistics that do not fit model.json", need="one model's", do="train again"))
-    return FeatureStatistics.from_state(state, scatter=card.scatter, class_weight=card.class_weight)
-
-
-def _parts(inputs: NDArray[np.uint8] | NDArray[np.float32]) -> Iterator[NDArray[np.float64]]:
-    """Pieces of about 16 MB, so that float64 copies stay small."""
-    step = max(1, 2**21 // max(1, inputs[0].size))
-    for start in range(0, len(inputs), step):
-        yield inputs[start : start + step].astype(np.float64)

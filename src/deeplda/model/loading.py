@@ -1,0 +1,103 @@
+"""Models from folders, which may be anyone's: nothing in them is executed, and what does not fit is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from deeplda.data.memory import available_memory
+from deeplda.errors import InputError, code_not_run, got
+from deeplda.files import expanded, read_tensors
+from deeplda.model.card import ModelCard, read_card
+from deeplda.model.model import STATISTICS, Model
+from deeplda.networks import build_network
+from deeplda.networks.allocation import AllocationLimit
+from deeplda.predictors import FeatureStatistics
+
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def load(path: str | Path, *, network: str | nn.Module | None = None, device: str = "cpu") -> Model:
+    """The model of a run folder or a model folder.
+
+    Args:
+        network: for a model whose network is code of your own, "module.path:callable" as it was trained with, or a
+            module of that kind, which takes on the weights. What a folder says is never imported on its word alone.
+
+    Raises InputError where there is no model, or it is not whole.
+    """
+    folder = expanded(path)
+    folder = folder / "model" if (folder / "model").is_dir() else folder
+    card = read_card(folder / "model.json")
+    if not isinstance(network, nn.Module) and ":" in card.network:
+        if network != card.network:
+            raise code_not_run(folder, card.network, f"pass network={card.network!r} (--network on the command line)")
+        network = build_network(card.network, card.sample_shape, card.embedding_dim, width=card.width)
+    state = read_tensors(folder / "weights.safetensors")
+    model = _with_room_for(state, card, network if isinstance(network, nn.Module) else None, folder)
+    _load_weights(model, state, folder / "weights.safetensors")
+    return model.place(torch.device(device)).eval()
+
+
+def _with_room_for(state: dict[str, Tensor], card: ModelCard, network: nn.Module | None, folder: Path) -> Model:
+    """The model that the card describes, before its weights are loaded.
+
+    Raises InputError where it would take much more memory than the weights do, before that is taken: the card lies.
+    """
+    # A file with holes can be larger than any disk.
+    most = min(4 * sum(tensor.nbytes for tensor in state.values()) + 2**20, available_memory() or 2**62)
+    lie = got(f"model.json in {folder} describes more than the weights hold", need="one model's", do="train again")
+    try:
+        with AllocationLimit(most, lie):
+            network = network or build_network(card.network, card.sample_shape, card.embedding_dim, width=card.width)
+            model = Model(card, network)
+            for name in card.predictors:
+                model.named_predictor(name).reserve(len(card.subclass_map), card.embedding_dim)
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(f"model.json in {folder} is not a model's: {error}") from None
+    return model
+
+
+def _load_weights(model: Model, state: dict[str, Tensor], file: Path) -> None:
+    gathered = {name.removeprefix(STATISTICS): state.pop(name) for name in list(state) if name.startswith(STATISTICS)}
+    if any(name.startswith("normalisation.") and state[name].dtype == torch.float64 for name in state):
+        model.double()
+    expected = model.state_dict()
+    wrong = list(expected.keys() ^ state.keys())
+    wrong += [name for name in expected.keys() & state.keys() if not _alike(expected[name], state[name])]
+    if wrong:
+        raise InputError(
+            got(f"{file} does not fit model.json in {sorted(wrong)[0]!r}", need="both of one model", do="train again")
+        )
+    model.load_state_dict(state)
+    if gathered:
+        model.statistics = _checked_statistics(gathered, model.card, file)
+        for name in model.card.predictors:
+            model.named_predictor(name).recall(model.statistics)
+
+
+def _alike(expected: Tensor, found: Tensor) -> bool:
+    """Whether a tensor of a file can take the place of ours."""
+    same_kind = found.dtype in _FLOATS if expected.is_floating_point() else found.dtype == expected.dtype
+    return same_kind and found.shape == expected.shape
+
+
+def _checked_statistics(state: dict[str, Tensor], card: ModelCard, file: Path) -> FeatureStatistics:
+    c, d = len(card.subclass_map), card.embedding_dim
+    shapes = {"classes": (c,), "counts": (c,), "means": (c, d), "within": (d, d), "weighted": (0,)}
+    if card.scatter == "dorfer" or card.class_weight is not None:
+        shapes["weighted"] = (d, d)
+    if (
+        any(name not in state or state[name].shape != shape for name, shape in shapes.items())
+        or any(state[name].dtype != torch.float64 or not state[name].isfinite().all() for name in [*shapes][1:])
+        or state["classes"].dtype != torch.int64
+        or not torch.equal(state["classes"], torch.arange(c))
+        or not (state["counts"] >= 1).all()
+        or state["counts"].sum() > 2**53
+    ):
+        raise InputError(got(f"{file} has statistics that do not fit model.json", need="one model's", do="train again"))
+    return FeatureStatistics.from_state(state, scatter=card.scatter, class_weight=card.class_weight)
