@@ -1,10 +1,11 @@
-"""Where the time of a training step of the fast recipe goes, and what layout and kept memory are worth.
+"""Where the time of a training step of the fast recipe goes, and what layout, kept memory and bfloat16 are worth.
 
     python benchmarks/step.py [--width 1]
 
 FastNet on images of 3x32x32, Pillai's statistic, Muon, all cores. Each variant runs in a process of its own: as
-`deeplda train` runs it, with images stored plane by plane, and with freed memory given back to the system. Beside the
-arithmetic of a step stands that of a matrix product of the same kind as its largest convolution's.
+`deeplda train` runs it, with images stored plane by plane, with freed memory given back to the system, and with
+`--precision bfloat16`. Beside the arithmetic of a step stands that of a matrix product of the same kind as its largest
+convolution's.
 """
 
 from __future__ import annotations
@@ -24,9 +25,15 @@ from deeplda import RDLDALoss
 from deeplda.networks import FastNet, training_flops
 from deeplda.training.kept_memory import keep_freed_memory
 from deeplda.training.muon import Muon
+from deeplda.training.precision import arithmetic
 
 SHAPE, CLASSES = (3, 32, 32), 10
-VARIANTS = {"as trained": "", "images plane by plane": "planes", "memory given back": "given-back"}
+VARIANTS = {
+    "as trained": "",
+    "images plane by plane": "planes",
+    "memory given back": "given-back",
+    "in bfloat16": "bfloat16",
+}
 KINDS = {"convolution": "convolutions", "gelu": "GELU", "pool": "pooling", "batch_norm": "batch normalisation"}
 
 
@@ -61,7 +68,7 @@ def fresh_process(variant: str) -> float:
     return float(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
 
 
-def step_of(options: argparse.Namespace, *, planes: bool = False) -> Callable[[], None]:
+def step_of(options: argparse.Namespace, *, planes: bool = False, precision: str | None = None) -> Callable[[], None]:
     torch.manual_seed(0)
     layout = torch.contiguous_format if planes else torch.channels_last
     network = FastNet(SHAPE, CLASSES, width=options.width).to(memory_format=layout)
@@ -72,7 +79,8 @@ def step_of(options: argparse.Namespace, *, planes: bool = False) -> Callable[[]
 
     def step() -> None:
         optimizer.zero_grad()
-        criterion(network(images), labels).backward()
+        with arithmetic(precision, images.device):
+            criterion(network(images), labels).backward()
         optimizer.step()
 
     return step
@@ -81,7 +89,8 @@ def step_of(options: argparse.Namespace, *, planes: bool = False) -> Callable[[]
 def images_a_second(options: argparse.Namespace) -> float:
     if options.variant != "given-back":
         keep_freed_memory()
-    step = step_of(options, planes=options.variant == "planes")
+    precision = "bfloat16" if options.variant == "bfloat16" else None
+    step = step_of(options, planes=options.variant == "planes", precision=precision)
     step()
     return options.batch / median(seconds(step) for _ in range(3))
 

@@ -24,6 +24,7 @@ from deeplda.training.config import RunConfig
 from deeplda.training.cross_entropy import SharedCrossEntropy
 from deeplda.training.evaluation import Watch, evaluate, gather_statistics, unwatched
 from deeplda.training.muon import Muon
+from deeplda.training.precision import arithmetic, warn_where_slow
 from deeplda.training.sampler import stratified_sample
 from deeplda.training.world import ALONE, World
 
@@ -58,8 +59,7 @@ class Classifier:
         for group in self.optimizer.param_groups:
             group["lr"] = group["initial_lr"] * (learning_rate / self.config.learning_rate)
         self.optimizer.zero_grad()
-        half = inputs.is_cuda and torch.cuda.is_bf16_supported()
-        with torch.autocast("cuda", dtype=torch.bfloat16, enabled=half), while_training():
+        with arithmetic(self.config.precision, self.device), while_training():
             loss = self._backward(self.model.normalised(inputs), labels)
         value = float(loss)
         if not math.isfinite(value):
@@ -181,6 +181,8 @@ def assemble(
     With `subclasses` the labels of the training part are subclasses. Raises InputError for settings that do not suit.
     """
     device = pick_device(config.device)
+    if world.first:
+        warn_where_slow(config.precision, device)
     groups = subclasses or SubclassMap(tuple(range(len(data.class_names))))
     embedding_dim = _embedding_dim(config, groups)
     with torch.random.fork_rng():

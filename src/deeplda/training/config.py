@@ -51,6 +51,9 @@ class ObjectiveConfig(BaseModel):
     chunk_size: int | None = Field(
         None, ge=2, description="Run so many samples of a batch at a time: the same gradient in less memory."
     )
+    precision: Literal["float32", "bfloat16"] | None = Field(
+        None, description="In which the network is trained. [default: bfloat16 on a GPU that has it, else float32]"
+    )
 
     subclasses: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         1, description="Split each class into so many by k-means and train on those; auto: 1 to 4 by silhouette."
