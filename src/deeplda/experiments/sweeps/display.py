@@ -32,7 +32,8 @@ class Display:
 
     def __enter__(self) -> Self:
         mark = " (quick scale)" if self._quick else ""
-        self.console.print(f"sweep {self._sweep.folder}{mark}: {len(self._sweep.trials)} trials")
+        count = len(self._sweep.trials)
+        self.console.print(f"sweep {self._sweep.folder}{mark}: {count} {'trial' if count == 1 else 'trials'}")
         if self._live:
             self._live.start()
         if not self.console.quiet:
