@@ -5,7 +5,7 @@
 Seed S leaves out the classes 2 S and 2 S + 1. Shown for each seed: how often a test image of a class left out is
 further from the nearest class than one of the others (area under the ROC curve; beside it, the same by the highest
 probability of a network trained with cross-entropy), and the accuracy on test images of all classes once those left
-out were added from 1, 5 and 20 training images each, without training; in brackets on images of those two alone.
+out were added from 1, 5 and 20 training images each, without training, and on images of those two alone.
 """
 
 from __future__ import annotations

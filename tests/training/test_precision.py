@@ -15,6 +15,12 @@ DATA = load_data("digits")
 INPUTS, LABELS = torch.from_numpy(DATA.train.inputs[:100]), torch.from_numpy(DATA.train.labels[:100])
 
 
+@pytest.fixture(autouse=True)
+def _instructions(monkeypatch):
+    """A processor that has them, wherever the tests run: without, training works too, and warns."""
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
+
+
 def config(**more):
     return RunConfig(width=0.25, device="cpu", **more)
 
