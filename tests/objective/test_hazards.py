@@ -7,6 +7,7 @@ from batches import STATISTICS, gaussian_batch, relative_error, tensors
 from oracle import oracle
 
 from deeplda import RDLDALoss
+from deeplda.objective import class_moments, moments
 
 pytestmark = pytest.mark.filterwarnings(r"ignore:\d+ classes can differ:UserWarning", "ignore:a batch of:UserWarning")
 every_statistic = pytest.mark.parametrize("statistic", STATISTICS)
@@ -133,6 +134,21 @@ def test_features_of_extreme_size(statistic, scale, dtype, alpha):
     assert_is_oracle(
         h * scale, y, statistic=statistic, dtype=dtype, alpha=alpha, value_error=error, gradient_error=error
     )
+
+
+@pytest.mark.parametrize("scale", [1e-38, 1e-40, 1e-44])
+@pytest.mark.parametrize("lam", [1e-80, 1e-3])
+def test_features_that_float32_hardly_has(scale, lam, monkeypatch):
+    """The power of two that brings them near 1 is itself beyond float32."""
+    monkeypatch.setattr(moments, "_SMALL_PRODUCT", 0)
+    h, y = gaussian_batch(60, 5, 3)
+    features, labels = tensors(h * scale, y, torch.float32)
+    loss = RDLDALoss(lam=lam)(features, labels)
+    true = oracle(features.detach().double().numpy(), y, lam=lam)
+    assert loss.item() == pytest.approx(true.value, rel=1e-5, abs=1e-15)
+    found = class_moments(features.detach(), labels)
+    exact = class_moments(features.detach().double(), labels)
+    torch.testing.assert_close(found.means / scale, exact.means / scale, rtol=1e-6, atol=1e-6)
 
 
 @every_statistic

@@ -86,6 +86,34 @@ def test_other_losses_and_their_own_parameters():
     assert criterion.factor.grad.item() == pytest.approx(true.factor.grad.item(), rel=1e-12)
 
 
+def test_a_frozen_network_with_a_criterion_that_learns():
+    model, criterion = network().requires_grad_(False), nn.Linear(4, 4).double()
+    loss = large_batch_backward(model, lambda h, y: RDLDALoss()(criterion(h), y), INPUTS, LABELS, chunk_size=8)
+    found = gradients(criterion)
+    criterion.zero_grad()
+    assert loss.item() == pytest.approx(plain_step(nn.Sequential(model, criterion), RDLDALoss()).item(), rel=1e-12)
+    assert relative_error(found, gradients(criterion)) < 1e-12
+
+
+def test_buffers_that_come_and_change_shape_on_the_way():
+    class Caching(nn.Linear):
+        def __init__(self):
+            super().__init__(6, 4, dtype=torch.float64)
+            self.register_buffer("last", torch.zeros(1, dtype=torch.float64))
+
+        def forward(self, inputs):
+            self.register_buffer("cache", inputs.mean(0))
+            self.last = inputs.detach()
+            return super().forward(inputs)
+
+    torch.manual_seed(0)
+    model = Caching()
+    twin = copy.deepcopy(model)
+    large_batch_backward(model, RDLDALoss(), INPUTS, LABELS, chunk_size=20)
+    plain_step(twin, RDLDALoss())
+    assert relative_error(gradients(model), gradients(twin)) < 1e-12
+
+
 def test_gradient_at_the_inputs():
     inputs, twin = INPUTS.clone().requires_grad_(), INPUTS.clone().requires_grad_()
     large_batch_backward(network(), RDLDALoss(), inputs, LABELS, chunk_size=20)

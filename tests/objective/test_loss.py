@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from deeplda import RDLDALoss
-from deeplda.objective import discriminant_eigenvalues
+from deeplda.objective import discriminant_eigenvalues, moments
 
 ALPHAS = (0.0, 0.3, 1.0)
 SHAPES = {"d > C": (80, 9, 4), "d < C - 1": (80, 3, 7), "d = C": (60, 5, 5), "two classes": (40, 4, 2)}
@@ -51,7 +51,11 @@ def test_float64_is_the_oracle(statistic, scatter, class_weight, alpha, shape):
 @every_combination
 @every_alpha
 @pytest.mark.parametrize("offset", [0.0, 1e4])
-def test_float32_is_the_oracle(statistic, scatter, class_weight, alpha, offset):
+@pytest.mark.parametrize("products", ["float32", "float64"])
+def test_float32_is_the_oracle(statistic, scatter, class_weight, alpha, offset, products, monkeypatch):
+    """With its products in float32, as those of large batches are, and in float64, as those of small ones."""
+    if products == "float32":
+        monkeypatch.setattr(moments, "_SMALL_PRODUCT", 0)
     options = {"alpha": alpha, "statistic": statistic, "scatter": scatter, "class_weight": class_weight}
     h, y = gaussian_batch(400, 9, 4, offset=offset)
     features, labels = tensors(h, y, torch.float32)
@@ -307,6 +311,11 @@ class TestWarnings:
             criterion(features, labels)
         assert caught[0].filename == __file__
         criterion(features, labels)
+
+    def test_code_without_a_name_is_warned_too(self):
+        features, labels = tensors(*gaussian_batch(20, 30, 3))
+        with pytest.warns(UserWarning, match="the ridge"):
+            exec("loss(features, labels)", {"loss": RDLDALoss(alpha=1.0), "features": features, "labels": labels})
 
     @pytest.mark.parametrize(("n", "alpha"), [(20, 0.5), (60, 1.0)])
     def test_ridge_is_not_blamed_where_data_decides(self, n, alpha):

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deeplda import RDLDALoss
+from deeplda.objective import moments
 
 pytestmark = pytest.mark.filterwarnings(r"ignore:\d+ classes can differ:UserWarning", "ignore:a batch of:UserWarning")
 combinations = st.sampled_from(COMBINATIONS)
@@ -124,8 +125,15 @@ def hostile_batches(draw):
     combinations,
     st.sampled_from([0.0, 1e-6, 1e-3, 10.0]),
     st.sampled_from([torch.float32, torch.float64]),
+    st.sampled_from([0, moments._SMALL_PRODUCT]),
 )
-def test_every_batch_has_a_finite_loss_and_gradient(batch, alpha, combination, lam, dtype):
+def test_every_batch_has_a_finite_loss_and_gradient(batch, alpha, combination, lam, dtype, small_product):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(moments, "_SMALL_PRODUCT", small_product)
+        assert_finite(batch, alpha, combination, lam, dtype)
+
+
+def assert_finite(batch, alpha, combination, lam, dtype):
     h, y = batch
     statistic, scatter, class_weight = combination
     features = torch.tensor(h, dtype=dtype, requires_grad=True)

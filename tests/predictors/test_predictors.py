@@ -210,6 +210,30 @@ def test_mahalanobis_is_the_distance_to_the_nearest_class():
     assert NearestMean().fit(h, y).mahalanobis(fresh + 100).min() > found.max()
 
 
+def test_mahalanobis_does_not_feel_an_offset_or_how_many_rows_come_along():
+    h, y, fresh = problem()
+    near, far = (ClassicLDA().fit(1e-3 * h + offset, y) for offset in (0.0, 1e6))
+    found = far.mahalanobis(1e-3 * fresh + 1e6)
+    torch.testing.assert_close(found, near.mahalanobis(1e-3 * fresh), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found[:5], far.mahalanobis(1e-3 * fresh[:5] + 1e6), rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_predictors_in_other_precisions(dtype):
+    h, y, fresh = problem()
+    rounded = NearestMean().fit(h, y).to(dtype)
+    assert rounded.decision_function(fresh.to(dtype)).dtype == torch.float64
+    exact = NearestMean().fit(h, y).predict(fresh)
+    assert (rounded.predict(fresh.to(dtype)) == exact).double().mean() > 0.95
+
+
+@pytest.mark.parametrize("options", [{}, {"scatter": "dorfer"}])
+@pytest.mark.parametrize("n", [1, 20])
+def test_hyperplanes_of_one_class(options, n):
+    with pytest.raises(ValueError, match="features of one class, need at least two"):
+        Hyperplanes(**options).fit(torch.randn(n, 3), torch.zeros(n, dtype=torch.long))
+
+
 @pytest.mark.parametrize("make", PREDICTORS.values(), ids=PREDICTORS.keys())
 @pytest.mark.parametrize("label", [2, 5, 11])
 def test_an_added_class_is_a_class_that_was_there_from_the_start(make, label):
@@ -235,3 +259,13 @@ def test_classes_that_cannot_be_added():
         NearestMean().fit(h, y).add_class(fresh, 5)
     with pytest.raises(RuntimeError, match="has no statistics"):
         NearestMean().add_class(fresh, 5)
+
+
+def test_a_class_that_cannot_be_added_leaves_the_predictor_as_it_was():
+    h, y, fresh = problem()
+    predictor = NearestMean(priors=(0.4, 0.3, 0.2, 0.1)).fit(h, y)
+    before = predictor.decision_function(fresh)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="need 5 positive numbers"):
+            predictor.add_class(fresh, 7)
+    assert torch.equal(predictor.decision_function(fresh), before)

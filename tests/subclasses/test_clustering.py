@@ -184,6 +184,7 @@ def test_one_thread_splits_however_many_there_are(monkeypatch: pytest.MonkeyPatc
         (np.zeros((0, 2)), np.zeros(0, int), "n and d at least 1"),
         (np.zeros((5, 2)), np.array([0, 1, 1, 3, 3]), r"labels \[0 1 3\], need integers 0..C-1"),
         (np.zeros((2, 2)), np.array([-1, 0]), "need integers 0..C-1"),
+        (np.zeros((2, 2)), np.array([0, 2**62]), "need integers 0..C-1"),
         (np.zeros((2, 2)), np.array([0.0, 1.0]), "need integers 0..C-1"),
         (np.array([[0.0], [np.nan]]), np.array([0, 0]), "NaN or infinity"),
     ],

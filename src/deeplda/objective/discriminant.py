@@ -67,7 +67,8 @@ class ScatterWeights(NamedTuple):
         if scatter == "dorfer":
             several = counts >= 2
             within = several / ((counts - 1).clamp(min=1) * several.sum().clamp(min=1))
-            return cls(within, counts / (n - 1), n / (n - 1), residual=1 / (n - 1) - within)
+            others = max(n - 1, 1)
+            return cls(within, counts / others, n / others, residual=1 / others - within)
         total = 1.0 if scatter == "pooled" else float(n)
         if class_weight == "balanced":
             share = total / len(counts)

@@ -35,7 +35,8 @@ def large_batch_backward(
       the size of a chunk does.
     - Dropout masks and other draws from PyTorch's default generators are the same in both runs, and the generators
       end where one run leaves them. Draws from other generators are not replayed.
-    - Buffers, such as running means, end as after one run over the chunks, and each chunk meets the same in both runs.
+    - Buffers, such as running means, end as after one run over the chunks, and each chunk meets the same in both runs;
+      but one that the network makes or reshapes on the way is met by the second run as the first left it.
     - Under DistributedDataParallel gradients are exchanged once, with the last chunk; ranks may have different
       numbers of chunks, unless their network has SyncBatchNorm, which exchanges in every run.
     - Under the caller's autocast the network and the loss run with it and the backward passes without, as PyTorch
@@ -70,7 +71,10 @@ def large_batch_backward(
         for chunk, state in zip(chunks, states, strict=True):
             random.set(state)
             with nullcontext() if without_exchange is None or chunk is chunks[-1] else without_exchange():
-                _backward(_run(network, inputs[chunk]), gradient[chunk])
+                part = _run(network, inputs[chunk])
+                # A frozen network has none, though its criterion may.
+                if part.requires_grad:
+                    _backward(part, gradient[chunk])
     return loss
 
 
@@ -170,7 +174,9 @@ class _Buffers:
     @torch.no_grad()
     def restore(self) -> None:
         for name, buffer in self._network.named_buffers():
-            buffer.copy_(self._found[name])
+            found = self._found.get(name)
+            if found is not None and found.shape == buffer.shape:
+                buffer.copy_(found)
 
 
 class _Random:

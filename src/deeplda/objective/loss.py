@@ -169,7 +169,7 @@ class RDLDALoss(nn.Module):
 def _callers_level() -> int:
     """The `stacklevel` at which a warning points at the line that called the loss, whatever torch puts between."""
     level, frame = 1, sys._getframe(1)
-    while frame.f_back and frame.f_globals["__name__"].partition(".")[0] in ("deeplda", "torch"):
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ("deeplda", "torch"):
         level, frame = level + 1, frame.f_back
     return level
 

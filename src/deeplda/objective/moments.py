@@ -23,6 +23,7 @@ _NO_FLOAT64 = {"mps"}
 _CHUNK_ELEMENTS = 2**17
 _BLOCK = 512
 _SMALL_PRODUCT = 2**22
+# Brings the smallest float32 there is, 2^-149, near 1.
 _LARGEST_SCALE_EXPONENT = 150
 
 
@@ -147,8 +148,8 @@ class CentredBatch:
     @classmethod
     def _of(cls, part: _Part, counts: Tensor, whole: Agreement) -> Self:
         """`part.index` and `counts` are by `whole.classes`."""
-        scale = _scale(whole.largest)
         rows = part.rows.to(_working_precision(part.rows.dtype, whole.n, part.rows.shape[1]))
+        scale = _scale(whole.largest, rows.dtype)
         rows = rows * scale if scale != 1.0 else rows
         counts = counts.to(torch.float64)
         sums = _class_sums(rows, part.index, len(whole.classes))
@@ -295,11 +296,12 @@ def _largest(features: Tensor) -> float:
     return largest
 
 
-def _scale(largest: float) -> float:
-    """The power of two that brings the largest feature near 1, or 1 where that is not needed."""
+def _scale(largest: float, dtype: torch.dtype) -> float:
+    """The power of two that brings the largest feature near 1, or 1 where that is not needed; finite in `dtype`."""
     if largest == 0 or 1e-6 < largest < 1e6:
         return 1.0
-    return math.ldexp(1.0, min(-math.frexp(largest)[1], _LARGEST_SCALE_EXPONENT))
+    most = math.frexp(torch.finfo(dtype).max)[1] - 2
+    return math.ldexp(1.0, min(-math.frexp(largest)[1], most, _LARGEST_SCALE_EXPONENT))
 
 
 def _chunks(rows: Tensor, index: Tensor) -> Iterable[tuple[Tensor, Tensor]]:

@@ -70,8 +70,13 @@ class Hyperplanes(LinearPredictor):
 
 
 def discriminant_directions(statistics: FeatureStatistics, alpha: float, lam: float) -> Tensor:
-    """The m = min(d, C - 1) top eigenvectors of S_B e = v S'_W e, e' S'_W e = 1, as rows (m, d), v ascending."""
+    """The m = min(d, C - 1) top eigenvectors of S_B e = v S'_W e, e' S'_W e = 1, as rows (m, d), v ascending.
+
+    Raises ValueError for one class alone.
+    """
     means, between = statistics.means, statistics.between()
+    if len(means) < 2:
+        raise ValueError(got("features of one class", need="at least two classes", do="add samples of another"))
     root = regularised_root(statistics.within(), statistics.between_rows(), means, alpha, lam)
     matrix = right_solve(right_solve(between, root).T, root)
     vectors = torch.linalg.eigh((matrix + matrix.T) / 2).eigenvectors[:, -min(means.shape[1], len(means) - 1) :]

@@ -59,8 +59,9 @@ class LinearPredictor(nn.Module):
         """Fit from gathered statistics."""
         device = self.weight.device
         weight, bias = self.solve(statistics)
+        bias = bias + self._log_priors(statistics)
         self._statistics = statistics
-        self._set(statistics.classes, weight, bias + self._log_priors(statistics))
+        self._set(statistics.classes, weight, bias)
         return self.to(device)
 
     def solve(self, statistics: FeatureStatistics) -> tuple[Tensor, Tensor]:
@@ -70,7 +71,7 @@ class LinearPredictor(nn.Module):
     def decision_function(self, features: Tensor) -> Tensor:
         """The scores, (n, C) float64. Raises ValueError before a fit, and for features of another width."""
         self._check(features)
-        return features.double() @ self.weight.T + self.bias
+        return features.double() @ self.weight.double().T + self.bias.double()
 
     def predict(self, features: Tensor) -> Tensor:
         """The label id of the highest score, (n,)."""
@@ -89,7 +90,9 @@ class LinearPredictor(nn.Module):
         statistics = self._fitted_statistics()
         whitening = statistics.whitening().to(features.device)
         means = statistics.means.to(features.device)
-        return torch.cdist(features.double() @ whitening, means @ whitening).amin(1)
+        # Centred, and not by way of products: an offset of the features costs no precision.
+        rows, centres = ((values - means.mean(0)) @ whitening for values in (features.double(), means))
+        return torch.cdist(rows, centres, compute_mode="donot_use_mm_for_euclid_dist").amin(1)
 
     def add_class(self, features: Tensor, label: int) -> Self:
         """Learn a new class from a few examples, features (k, d), without training: its mean and scatter join in."""
