@@ -38,6 +38,12 @@ def late(sample_shape, embedding_dim):
     import my_late_neighbour
     return nn.Linear(5, 3)
 
+def doubles(sample_shape, embedding_dim): return nn.Linear(5, 3).double()
+def partly_frozen(sample_shape, embedding_dim):
+    network = nn.Sequential(nn.BatchNorm1d(5), nn.Linear(5, 3))
+    network[0].eval()
+    return network
+
 ready = nn.Linear(2, 2)
 number = 3
 """
@@ -72,6 +78,15 @@ def test_current_directory_is_importable_only_meanwhile(own_directory: Path) -> 
 
 def test_an_installed_module_works_too() -> None:
     assert build_network("deeplda.networks.mlp:MLP", (5,), 3, width=0.5)(torch.randn(2, 5)).shape == (2, 3)
+
+
+def test_a_network_of_another_precision_is_brought_to_float32() -> None:
+    assert build_network("my_networks:doubles", (5,), 3)(torch.randn(2, 5)).dtype == torch.float32
+
+
+def test_modes_are_left_as_they_were() -> None:
+    network = build_network("my_networks:partly_frozen", (5,), 3)
+    assert (network.training, network[0].training, network[1].training) == (True, False, True)
 
 
 def test_width_goes_where_it_is_taken() -> None:

@@ -3,9 +3,6 @@
 import math
 from collections.abc import Sequence
 
-import torch
-from torch import Tensor, nn
-
 from deeplda.errors import InputError, got
 
 
@@ -60,24 +57,6 @@ def scaled(channels: int, width: float) -> int:
             )
         )
     return max(1, round(width * channels))
-
-
-def output_width(network: nn.Module, sample_shape: tuple[int, ...]) -> int:
-    """The width of the network's output, from one sample of zeros. InputError if that is no row of numbers."""
-    training = network.training
-    with torch.no_grad():
-        output = network.eval()(torch.zeros(1, *sample_shape))
-    network.train(training)
-    if not isinstance(output, Tensor) or output.ndim != 2:
-        shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-        raise InputError(
-            got(
-                f"the network turns one sample of shape {sample_shape} into {shape}",
-                need="a tensor of one row, (1, embedding_dim)",
-                do="flatten its output",
-            )
-        )
-    return output.shape[1]
 
 
 def check_embedding_dim(embedding_dim: int) -> None:

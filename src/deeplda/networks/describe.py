@@ -1,12 +1,12 @@
 """What a network consists of: its layers, their output shapes, parameters and floating-point operations."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from itertools import chain
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+from deeplda.networks.probe import untouched, zero_sample
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -51,12 +51,12 @@ def describe(network: nn.Module, sample_shape: Sequence[int]) -> list[LayerRow]:
         flops = _flops(module, _tensor(inputs), result)
         rows.append(LayerRow(_words(module), tuple(result.shape[1:]), sum(p.numel() for p in new), flops))
 
-    with _untouched(network), torch.no_grad():
+    with untouched(network), torch.no_grad():
         # A module with both children and parameters of its own is a row as well, so that no parameter is missed.
         layers = [m for m in network.modules() if _is_leaf(m) or any(True for _ in m.parameters(recurse=False))]
         hooks = [layer.register_forward_hook(record) for layer in layers]
         try:
-            network(_zero_sample(network, sample_shape))
+            network(zero_sample(network, sample_shape))
         finally:
             for hook in hooks:
                 hook.remove()
@@ -71,32 +71,10 @@ def training_flops(network: nn.Module, sample_shape: Sequence[int]) -> int:
     """
     from torch.utils.flop_counter import FlopCounterMode
 
-    with _untouched(network), torch.enable_grad(), FlopCounterMode(display=False) as counter:
-        network(_zero_sample(network, sample_shape)).sum().backward()
+    with untouched(network), torch.enable_grad(), FlopCounterMode(display=False) as counter:
+        network(zero_sample(network, sample_shape)).sum().backward()
     network.zero_grad()
     return int(counter.get_total_flops())
-
-
-@contextmanager
-def _untouched(network: nn.Module) -> Iterator[None]:
-    """Eval mode inside; training modes (each module's own) and buffers as they were afterwards."""
-    modes = [(module, module.training) for module in network.modules()]
-    buffers = [(buffer, buffer.clone()) for buffer in network.buffers()]
-    network.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
-        with torch.no_grad():
-            for buffer, before in buffers:
-                buffer.copy_(before)
-
-
-def _zero_sample(network: nn.Module, sample_shape: Sequence[int]) -> Tensor:
-    floating = (t for t in chain(network.parameters(), network.buffers()) if t.is_floating_point())
-    like = next(floating, torch.zeros(()))
-    return like.new_zeros((1, *sample_shape))
 
 
 def _is_leaf(module: nn.Module) -> bool:

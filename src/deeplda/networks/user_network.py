@@ -13,11 +13,11 @@ from typing import Any
 from torch import nn
 
 from deeplda.errors import InputError, got
-from deeplda.networks.checks import output_width
+from deeplda.networks.probe import output_width
 
 
 def build_user_network(name: str, sample_shape: tuple[int, ...], embedding_dim: int, *, width: float) -> nn.Module:
-    """Call "module.path:callable" as `callable(sample_shape, embedding_dim)` and return the network it makes.
+    """Call "module.path:callable" as `callable(sample_shape, embedding_dim)` and return its network, in float32.
 
     `width` is handed on as a keyword if the callable has a parameter of that name. If it has none, a width other
     than 1 is refused: it would change nothing and nobody would notice.
@@ -46,7 +46,7 @@ def build_user_network(name: str, sample_shape: tuple[int, ...], embedding_dim: 
                 do=f"give its last layer embedding_dim outputs, or pass --embedding-dim {outputs}",
             )
         )
-    return network
+    return network.float()
 
 
 @contextmanager
