@@ -53,7 +53,7 @@ class TestAmongScikitLearn:
     def test_grid_search_over_alpha(self, iris):
         search = GridSearchCV(DeepLDAClassifier(**FAST), {"alpha": np.array([0.0, 0.6, 1.0])}, cv=2).fit(*iris)
         assert search.best_score_ > 0.9
-        assert len(set(search.cv_results_["mean_test_score"])) >= 1
+        assert search.best_estimator_.model_.card.alpha == search.best_params_["alpha"]
 
     def test_cross_val_score(self, iris):
         assert cross_val_score(DeepLDAClassifier(**FAST), *iris, cv=3).min() > 0.85
@@ -104,6 +104,17 @@ class TestAnswers:
         assert (fitted.classes_[scores.argmax(1)] == fitted.predict(iris[0])).all()
         np.testing.assert_allclose(probabilities, np.exp(scores - np.logaddexp.reduce(scores, 1, keepdims=True)))
         assert fitted.model_.predict(iris[0]).tolist() == fitted.predict(iris[0]).astype(str).tolist()
+
+    @pytest.mark.parametrize("before", [True, False])
+    def test_a_fit_that_fails_leaves_nothing_fitted(self, iris, before):
+        classifier = DeepLDAClassifier(**FAST)
+        if before:
+            classifier.fit(*iris)
+        with pytest.raises(ValueError, match="alpha"):
+            classifier.set_params(alpha=2.0).fit(iris[0][:100], iris[1][:100])
+        with pytest.raises(NotFittedError):
+            classifier.predict(iris[0])
+        assert classifier.set_params(alpha=1.0).fit(*iris).score(*iris) > 0.8
 
     def test_the_same_seed_gives_the_same_and_another_does_not(self, iris):
         first, again, other = (
@@ -190,6 +201,12 @@ class TestOwnNetworks:
         assert classifier.model_.card.embedding_dim == 5
         assert classifier.transform(iris[0]).shape == (150, 2)
         assert classifier.score(*iris) > 0.8
+
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+    def test_a_module_of_another_precision(self, iris, dtype):
+        network = nn.Linear(4, 3).to(dtype)
+        assert DeepLDAClassifier(network=network, **FAST).fit(*iris).score(*iris) > 0.8
+        assert network.weight.dtype == dtype
 
     def test_a_callable_gets_shape_and_width(self, iris):
         asked = []
@@ -345,12 +362,12 @@ class TestClassWeight:
         rows, labels = overlapping
         settings = {"network": nn.Linear(2, 2), "predictor": predictor, **FAST}
         plain, balanced = (
-            DeepLDAClassifier(class_weight=weight, **settings).fit(rows, labels).predict(rows)
-            for weight in (None, "balanced")
+            DeepLDAClassifier(class_weight=weight, **settings).fit(rows, labels) for weight in (None, "balanced")
         )
+        assert balanced.loss_curve_ != plain.loss_curve_
         if predictor == "classic_lda":
-            assert balanced.sum() > plain.sum()
-        assert balanced[labels == 1].mean() > 0.5
+            assert balanced.predict(rows).sum() > plain.predict(rows).sum()
+        assert balanced.predict(rows)[labels == 1].mean() > 0.5
 
     def test_with_cross_entropy_the_predictor_of_others_does_not_matter(self, overlapping):
         rows, labels = overlapping

@@ -131,6 +131,21 @@ def test_only_a_classifier_is_replaced(tmp_path):
     (tmp_path / "letters").mkdir()
     with pytest.raises(ValueError, match="letters is there already"):
         classifier.save(tmp_path / "letters")
+    (tmp_path / "saved" / "model.onnx").write_text("of the classifier before")
+    classifier.save(tmp_path / "saved")
+    assert not (tmp_path / "saved" / "model.onnx").exists()
+    (tmp_path / "saved" / "notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match=r"holds 'notes\.txt' beside a classifier"):
+        classifier.save(tmp_path / "saved")
+    assert (tmp_path / "saved" / "notes.txt").read_text() == "mine"
+
+
+def test_the_folder_of_the_user(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    classifier = DeepLDAClassifier(**FAST).fit(ROWS, LABELS)
+    classifier.save("~/saved")
+    assert (tmp_path / "saved" / "classifier.json").is_file()
+    same(DeepLDAClassifier.load("~/saved"), classifier)
 
 
 @pytest.mark.parametrize("damage", ["missing", "text", "field", "coordinates"])

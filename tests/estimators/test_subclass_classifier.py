@@ -36,6 +36,27 @@ def test_subclasses_solve_what_a_linear_network_cannot_undo():
     assert max(plain) < 0.8
 
 
+def test_a_callable_is_asked_for_as_many_outputs_as_subclasses():
+    asked = []
+
+    def build(sample_shape, embedding_dim):
+        asked.append(embedding_dim)
+        return linear(sample_shape, embedding_dim)
+
+    SubclassDeepLDAClassifier(network=build, max_epochs=2, random_state=0).fit(*xor(0, 120))
+    assert asked == [4]
+
+
+def test_batches_have_two_subclasses_where_one_is_large():
+    """Of 305 samples of one and 10 each of two others, batches of 16 would come out with the large one alone."""
+    rng = np.random.default_rng(0)
+    groups = np.repeat([[0, 0], [9, 9], [-9, 9]], [305, 10, 10], axis=0)
+    x, y = groups + rng.normal(size=groups.shape), np.repeat([0, 1], [305, 20])
+    fitted = SubclassDeepLDAClassifier(subclasses="auto", batch_size=16, max_epochs=20, random_state=0).fit(x, y)
+    assert fitted.model_.card.parents == (0, 1, 1)
+    assert fitted.score(x, y) > 0.95
+
+
 def test_one_subclass_is_the_plain_classifier():
     x, y = xor(0, 120)
     settings = {"max_epochs": 5, "embedding_dim": 2, "random_state": 3}

@@ -22,12 +22,14 @@ from deeplda.estimators import saving
 from deeplda.estimators.preparation import (
     NetworkFactory,
     arrays_as_data,
+    batch_size,
     build_own,
     held_out,
     log_class_weights,
     own_network,
     run_settings,
 )
+from deeplda.files import expanded
 from deeplda.model import Model, read_card
 from deeplda.predictors import discriminant_directions
 from deeplda.training.assembly import assemble
@@ -59,7 +61,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     ----------
     network : None, str, nn.Module or callable, default=None
         None: an MLP for rows and a convolutional network for images. A name: as `deeplda train --network` takes it.
-        A module: a copy of it is trained, from the weights it has. A callable: called as
+        A module: a copy of it is trained, in float32, from the weights it has. A callable: called as
         `network(sample_shape, embedding_dim)`, returns the module to train.
     objective : {"rdlda", "dlda", "cce"}, default="rdlda"
         The regularised discriminant objective, the one with alpha 1, or cross-entropy.
@@ -176,6 +178,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     def fit(self, X: ArrayLike, y: ArrayLike, **refused: object) -> Self:
         """Train on samples X, (n, features) or (n, channels, height, width), with labels y, (n,)."""
         _refuse(refused)
+        self._forget()
         inputs, targets = validate_data(self, X, y, dtype=_DTYPES, allow_nd=True, force_writeable=True)
         if inputs.ndim not in (2, 4):
             raise InputError(
@@ -189,13 +192,9 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             train_part, validation = train_part.take(rest), train_part.take(held)
         predictor = "softmax" if self.objective == "cce" else self.predictor
         log_weights = log_class_weights(self.class_weight, self.classes_, train_part.labels, predictor)
-        config = run_settings(self.get_params(deep=False), train_part.labels, seed)
-        network, width = own_network(self.network, inputs.shape[1:], self.embedding_dim, len(self.classes_), seed)
-        if network is not None:
-            config = config.model_copy(update={"embedding_dim": width})
-
+        config = run_settings(self.get_params(deep=False), seed)
         data, scaler = arrays_as_data(train_part, validation, tuple(map(str, self.classes_)))
-        labels = self._train(config, data, network)
+        labels = self._train(config, data)
         if scaler is not None:
             _take_in(self.model_, scaler.mean_, scaler.scale_)
         self._finish(Part(train_part.inputs, labels), log_weights)
@@ -227,7 +226,10 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         return self._apply(X, lambda embedding: (embedding.cpu().double() - mean) @ directions)
 
     def save(self, path: str | Path) -> None:
-        """Write the classifier to a new folder, without pickle; `load` reads it, and so does `deeplda.load`."""
+        """Write the classifier to a folder, without pickle; `load` reads it, and so does `deeplda.load`.
+
+        A classifier saved there before is replaced; a folder with anything else in it is refused.
+        """
         check_is_fitted(self)
         dtype, classes = saving.labels_as_json(self.classes_)
         parameters = self.get_params(deep=False)
@@ -246,14 +248,14 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             losses=self.loss_curve_,
             validation_scores=getattr(self, "validation_scores_", None),
         )
-        saving.write(Path(path), record, self.model_, {"xbar": self.xbar_, "scalings": self.scalings_})
+        saving.write(expanded(path), record, self.model_, {"xbar": self.xbar_, "scalings": self.scalings_})
 
     @classmethod
     def load(
         cls, path: str | Path, *, network: str | nn.Module | NetworkFactory | None = None, device: str = "cpu"
     ) -> Self:
         """The classifier that `save` wrote. Where its network is code of your own, pass `network` as for training."""
-        folder = Path(path)
+        folder = expanded(path)
         record = saving.read_record(folder, cls.__name__, cls._get_param_names())
         parameters: dict[str, Any] = dict(record.parameters)
         named = parameters.get("network")
@@ -277,6 +279,15 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             classifier.validation_scores_ = record.validation_scores
         return classifier
 
+    def __sklearn_is_fitted__(self) -> bool:
+        """Whether a fit came to its end: these are what it sets last."""
+        return hasattr(self, "scalings_")
+
+    def _forget(self) -> None:
+        """Drop what a fit before has left, so that one that fails leaves no mixture of the two."""
+        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
+            delattr(self, name)
+
     @property
     def _n_features_out(self) -> int:
         return int(self.scalings_.shape[1])
@@ -288,7 +299,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             raise InputError("The number of classes has to be greater than one; got 1 class: add samples of another")
         return labels.astype(np.int64)
 
-    def _train(self, config: RunConfig, data: Data, network: nn.Module | None) -> NDArray[np.int64]:
+    def _train(self, config: RunConfig, data: Data) -> NDArray[np.int64]:
         """Train, and return the labels that were trained on: subclasses where the settings ask for them."""
         run, progress = MemoryRun(), Progress("auto" if self.verbose else "quiet")
         subclasses = None
@@ -299,6 +310,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
                 if config.subclasses != 1:
                     clusters = find_subclasses(config, data, progress)
                     data, subclasses = on_subclasses(data, clusters), clusters.map
+                config, network = self._on_groups(config, data, len(subclasses or data.class_names))
                 trainee = assemble(config, data, network, subclasses)
                 train(config, data, trainee, run, progress)
                 self.model_ = trainee.model
@@ -309,9 +321,15 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         self.loss_curve_ = [row["loss"] for row in epochs]
         if self.early_stopping:
             self.validation_scores_ = [row["validation"]["accuracy"] for row in epochs]
-        elif hasattr(self, "validation_scores_"):
-            del self.validation_scores_  # of a fit before this one
         return data.train.labels
+
+    def _on_groups(self, config: RunConfig, data: Data, groups: int) -> tuple[RunConfig, nn.Module | None]:
+        """The settings that depend on the classes or subclasses trained on, and the network where the user gave one."""
+        update: dict[str, Any] = {"batch_size": batch_size(config.batch_size, data.train.labels, config.objective)}
+        network, width = own_network(self.network, data.sample_shape, self.embedding_dim, groups, config.seed)
+        if network is not None:
+            update["embedding_dim"] = width
+        return config.model_copy(update=update), network
 
     def _finish(self, part: Part, log_weights: NDArray[np.float64]) -> None:
         """Predictors and coordinates from the training samples as they came, and the weights of the classes."""

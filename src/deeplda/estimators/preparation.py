@@ -17,8 +17,9 @@ from torch import nn
 from deeplda.data import Data, Part
 from deeplda.data.split import stratified
 from deeplda.errors import InputError, got
-from deeplda.networks.checks import output_width
+from deeplda.networks.probe import output_width
 from deeplda.training.config import RunConfig
+from deeplda.training.randomness import kept_generators
 
 NetworkFactory = Callable[[tuple[int, ...], int], nn.Module]
 PREDICTORS = ("hyperplanes", "nearest_mean", "classic_lda")
@@ -34,7 +35,7 @@ SUBCLASS_SETTINGS = (
 )  # fmt: skip
 
 
-def run_settings(parameters: Mapping[str, Any], labels: NDArray[np.int64], seed: int) -> RunConfig:
+def run_settings(parameters: Mapping[str, Any], seed: int) -> RunConfig:
     """The settings of the loop from the parameters of an estimator. Raises InputError for one out of its range."""
     for name in ("max_epochs", "n_iter_no_change", "batch_size"):
         _check_count(name, parameters[name], least=2 if name == "batch_size" else 1)
@@ -55,7 +56,7 @@ def run_settings(parameters: Mapping[str, Any], labels: NDArray[np.int64], seed:
             "class_weight": "balanced" if _is_balanced(parameters["class_weight"]) else None,
             "epochs": int(parameters["max_epochs"]),
             "patience": int(parameters["n_iter_no_change"]) if parameters["early_stopping"] else None,
-            "batch_size": _batch_size(int(parameters["batch_size"]), labels, settings["objective"]),
+            "batch_size": int(parameters["batch_size"]),
             **{name: plain(parameters[name]) for name in SUBCLASS_SETTINGS if name in parameters},
             "seed": seed,
             "data": "arrays",
@@ -97,17 +98,18 @@ def arrays_as_data(train: Part, validation: Part, class_names: tuple[str, ...]) 
 
 
 def own_network(
-    network: object, sample_shape: tuple[int, ...], embedding_dim: int | None, classes: int, seed: int
+    network: object, sample_shape: tuple[int, ...], embedding_dim: int | None, groups: int, seed: int
 ) -> tuple[nn.Module | None, int | None]:
     """The network to train where the user gave one, never that one itself, and the width of its output.
 
     None, and `embedding_dim` as it is, where the network has a name or none was given: the loop builds it.
+    A callable is asked for `embedding_dim` outputs, or as many as there are classes or subclasses, `groups`.
     """
     if network is None or isinstance(network, str):
         return None, embedding_dim
-    with torch.random.fork_rng():
+    with kept_generators():
         torch.manual_seed(seed)
-        built = build_own(network, sample_shape, embedding_dim or classes)
+        built = build_own(network, sample_shape, embedding_dim or groups)
         width = output_width(built, sample_shape)
     if embedding_dim is not None and width != embedding_dim:
         raise InputError(
@@ -121,7 +123,7 @@ def own_network(
 
 
 def build_own(network: object, sample_shape: tuple[int, ...], embedding_dim: int) -> nn.Module:
-    """A copy of a module, or what a callable of (sample_shape, embedding_dim) makes."""
+    """A copy of a module, or what a callable of (sample_shape, embedding_dim) makes; in float32, as it is trained."""
     built = copy.deepcopy(network) if isinstance(network, nn.Module) else None
     if built is None and callable(network):
         built = network(sample_shape, embedding_dim)
@@ -133,7 +135,7 @@ def build_own(network: object, sample_shape: tuple[int, ...], embedding_dim: int
                 do="pass one of these",
             )
         )
-    return built
+    return built.float()
 
 
 def log_class_weights(
@@ -164,8 +166,10 @@ def log_class_weights(
     return np.asarray(np.log(weights), dtype=np.float64)
 
 
-def _batch_size(wanted: int, labels: NDArray[np.int64], objective: object) -> int:
+def batch_size(wanted: int, labels: NDArray[np.int64], objective: str) -> int:
     """`wanted`, or more where batches would come out with one class (or, for cross-entropy, one sample) alone.
+
+    Classes are what the loop trains on: `labels` are subclasses where it trains on those.
 
     The stratified sampler deals a class of k samples out to k batches, so two classes are in every batch as long as
     there are no more batches than the second largest class has samples.

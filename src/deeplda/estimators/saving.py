@@ -21,6 +21,8 @@ from deeplda.model import Model, load
 
 _RECORD = "classifier.json"
 _COORDINATES = "coordinates.safetensors"
+# What a folder may hold that another classifier takes the place of; exports are of the one before.
+_OURS = {"model.json", "weights.safetensors", _COORDINATES, _RECORD, "model.onnx", "model.pt2"}
 # Labels that take more than this are no labels.
 _LARGEST_LABELS = 2**26
 
@@ -52,14 +54,20 @@ class Record(BaseModel):
 
 
 def write(folder: Path, record: Record, model: Model, coordinates: dict[str, NDArray[np.float64]]) -> None:
-    """Write all files. A classifier saved there before is replaced; anything else that is there is left alone."""
+    """Write all files. A classifier saved there before is replaced, with what was exported from it.
+
+    Raises InputError where the folder is something else, or holds other files too.
+    """
     folder = folder.absolute()
     if folder.exists() and not (folder / _RECORD).is_file():
         raise InputError(got(f"{folder} is there already", need="a new folder", do="choose another name"))
+    if others := sorted({file.name for file in folder.glob("*")} - _OURS):
+        what = f"{folder} holds {others[0]!r} beside a classifier"
+        raise InputError(got(what, need="a folder of its own to replace", do="choose another name"))
     with new_folder(folder) as temporary:
         model.write(temporary)
         save_file(coordinates, temporary / _COORDINATES)
-        (temporary / _RECORD).write_text(record.model_dump_json(indent=2) + "\n")
+        (temporary / _RECORD).write_text(record.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 
 def read_record(folder: Path, estimator: str, parameters: Collection[str]) -> Record:

@@ -25,6 +25,7 @@ from deeplda.training.cross_entropy import SharedCrossEntropy
 from deeplda.training.evaluation import Watch, evaluate, gather_statistics, unwatched
 from deeplda.training.muon import Muon
 from deeplda.training.precision import arithmetic, warn_where_slow
+from deeplda.training.randomness import kept_generators
 from deeplda.training.sampler import stratified_sample
 from deeplda.training.world import ALONE, World
 
@@ -185,7 +186,7 @@ def assemble(
         warn_where_slow(config.precision, device)
     groups = subclasses or SubclassMap(tuple(range(len(data.class_names))))
     embedding_dim = _embedding_dim(config, groups)
-    with torch.random.fork_rng():
+    with kept_generators():
         torch.manual_seed(config.seed)
         network = network or _build_network(config, data, groups)
         needs_layer = config.objective == "cce" and embedding_dim != len(groups)

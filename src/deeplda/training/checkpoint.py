@@ -105,7 +105,7 @@ def write_checkpoint(snapshot: Snapshot, folder: Path, run: str, *, keep: Path |
         tensors = temporary / "state.safetensors"
         save_file({name: value.contiguous() for name, value in snapshot.tensors.items()}, tensors)
         manifest = _Manifest(run=run, digest=_digest(tensors), counters=snapshot.counters)
-        (temporary / "checkpoint.json").write_text(manifest.model_dump_json(indent=2) + "\n")
+        (temporary / "checkpoint.json").write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 
 def read_checkpoint(folder: Path, run: str) -> Snapshot:

@@ -16,6 +16,7 @@ from deeplda.training.checkpoint import Counters, Snapshot
 from deeplda.training.config import LoopConfig
 from deeplda.training.evaluation import Watch
 from deeplda.training.progress import Progress
+from deeplda.training.randomness import kept_generators
 from deeplda.training.run_folder import Writeable
 from deeplda.training.sampler import epoch_batches, stratified_sample
 from deeplda.training.schedule import learning_rate
@@ -91,7 +92,7 @@ def train(
     the same weights as one that was not; in a world of several, running means of batch normalisation may differ.
     Raises StoppedError soon after `stop` says so, with the state saved.
     """
-    with torch.random.fork_rng():
+    with kept_generators():
         counters = _take_up(run, trainee, world)
         source = BatchSource(
             data.train,

@@ -23,6 +23,7 @@ from deeplda.networks.allocation import AllocationLimit
 from deeplda.training.assembly import pick_device
 from deeplda.training.config import AutoencoderConfig
 from deeplda.training.evaluation import Watch, unwatched
+from deeplda.training.randomness import kept_generators
 
 _BATCH = 500
 
@@ -76,7 +77,7 @@ class SampleAutoencoder(nn.Module):
         """Write weights.safetensors and model.json into `folder`, which exists and is empty."""
         state = {name: tensor.contiguous() for name, tensor in self.state_dict().items()}
         save_file(state, folder / "weights.safetensors")
-        (folder / "model.json").write_text(self.card.model_dump_json(indent=2) + "\n")
+        (folder / "model.json").write_text(self.card.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, folder: Path) -> SampleAutoencoder:
@@ -119,7 +120,7 @@ class Reconstruction:
     def assemble(cls, config: AutoencoderConfig, data: Data) -> Reconstruction:
         """Fresh weights, drawn from the seed. Raises InputError for samples that no autoencoder suits."""
         device = pick_device(config.device)
-        with torch.random.fork_rng():
+        with kept_generators():
             torch.manual_seed(config.seed)
             model = SampleAutoencoder(data.sample_shape, config.width)
         model.fit_normalisation(data.train.inputs)

@@ -125,7 +125,7 @@ def _write_clusters(place: Path, identity: str, clusters: Clusters) -> None:
     own = place.with_name(f".{place.name}.{os.getpid()}")
     with new_folder(own) as temporary:
         save_file({"labels": clusters.labels, "centres": clusters.centres}, temporary / "subclasses.safetensors")
-        (temporary / "subclasses.json").write_text(manifest.model_dump_json(indent=2) + "\n")
+        (temporary / "subclasses.json").write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
     try:
         own.rename(place)
     except OSError:
