@@ -199,6 +199,9 @@ def _use(at):
     if model.card.sample_shape == (4,):
         model.predict_proba(np.zeros((2, 4)))
         model.predict_subclasses(np.zeros((2, 4)))
+        model.mahalanobis(np.zeros((2, 4)))
+        if (np.abs(model.transform(np.zeros((2, 4)))) < 1e30).all():
+            model.add_class(np.zeros((2, 4)), "one that no file has")
 
 
 def model_card():

@@ -35,6 +35,9 @@ def test_nothing_there(tmp_path):
         ({"embedding_dim": 5}, "does not fit model.json"),
         ({"embedding_dim": 0}, "embedding_dim"),
         ({"predictors": ["oracle"]}, "predictors"),
+        ({"predictors": ["softmax", "hyperplanes"]}, "softmax goes with no other predictor"),
+        ({"predictors": ["nearest_mean"], "scatter": "dorfer", "class_weight": "balanced"}, "dorfer"),
+        ({"sample_shape": [-1, 8, 8]}, "sample_shape"),
         ({"predictors": ["nearest_mean"]}, "does not fit model.json"),
         ({"network": "resnet"}, "network 'resnet' is not known"),
         ({"surprise": 1}, "surprise"),
@@ -70,10 +73,59 @@ def test_statistics_that_lie(saved):
         load(saved)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("means", torch.full((10, 4), 1e200, dtype=torch.float64)),
+        ("within", -torch.eye(4)),
+        ("within", torch.eye(4).double() * 1e250),
+        ("within", torch.eye(4).double() * 1e-300 + (1 - torch.eye(4)).double() * 1e300),
+        ("within", torch.eye(4) + torch.ones(4, 4).triu(1) / 2),
+    ],
+)
+def test_statistics_that_no_features_have(saved, name, value):
+    change_weights(saved, **{f"statistics.{name}": value.double()})
+    with pytest.raises(InputError, match="statistics that do not fit"):
+        load(saved)
+
+
+def test_statistics_of_a_softmax(saved):
+    """Which would be asked for a new class, and cannot learn one."""
+    state = load_file(saved / "weights.safetensors")
+    kept = {name: tensor for name, tensor in state.items() if not name.startswith("predictors.")}
+    found = {part: state[f"predictors.nearest_mean.{part}"] for part in ("classes", "weight", "bias")}
+    save_file(kept | {f"predictors.softmax.{part}": t for part, t in found.items()}, saved / "weights.safetensors")
+    change_card(saved, predictors=["softmax"])
+    with pytest.raises(InputError, match="statistics that do not fit"):
+        load(saved)
+
+
 @pytest.mark.usefixtures("little_memory")
 @pytest.mark.parametrize(
     "changes",
     [
+        {"sample_shape": [1, 200_000, 200_000]},
+        {"sample_shape": [10**30, 8, 8]},
+        {"embedding_dim": 10**9},
+    ],
+    ids=str,
+)
+def test_a_network_of_ones_own_is_not_built_at_any_size(saved, tmp_path, monkeypatch, changes):
+    made = "nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(shape[0], dim))"
+    source = f"from torch import nn\ndef make(shape, dim, width): return {made}\n"
+    (tmp_path / "own_network_of_any_size.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
+    name = "own_network_of_any_size:make"
+    change_card(saved, network=name, **changes)
+    with pytest.raises(InputError, match="describes more than the weights hold"):
+        load(saved, network=name)
+
+
+@pytest.mark.usefixtures("little_memory")
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"class_names": ["a" * 10**7, *"bcdefghij"]},
         {"embedding_dim": 10**9},
         {"embedding_dim": 10**30},
         {"width": 1e9},

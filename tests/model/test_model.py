@@ -1,5 +1,10 @@
 """A saved model is the model; what it says of its inputs, and which it refuses."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -63,6 +68,33 @@ def test_what_is_no_image_is_refused(saved):
     for strange in ("one.png", [["a"]], [[1], [2, 3]], None):
         with pytest.raises(InputError, match=f"inputs is a {type(strange).__name__}, need an array or tensor"):
             model.transform(strange)
+
+
+@pytest.mark.parametrize("kind", ["mirrored", "read only", "big-endian", "long double", "every second"])
+def test_arrays_as_they_may_come(saved, kind):
+    model, images = load(saved), digits()[0][:20].astype(np.float64)
+    array = {
+        "mirrored": images[..., ::-1],
+        "read only": np.frombuffer(images.tobytes()).reshape(images.shape),
+        "big-endian": images.astype(">f8"),
+        "long double": images.astype(np.longdouble),
+        "every second": images[::2],
+    }[kind]
+    expected = model.predict_proba(np.array(array, dtype=np.float64, order="C"))
+    np.testing.assert_array_equal(model.predict_proba(array), expected)
+
+
+def test_names_are_saved_alike_whatever_the_locale(tmp_path):
+    code = """if True:
+        from small_model import small_model
+        model = small_model()
+        model.card = model.card.model_copy(update={"class_names": ("B\\u00e4r", *"bcdefghij")})
+        model.save("saved")
+    """
+    ascii_locale = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    paths = {"PYTHONPATH": str(Path(__file__).parent), "PATH": os.environ["PATH"]}
+    subprocess.run([sys.executable, "-c", code], env=ascii_locale | paths, cwd=tmp_path, check=True)
+    assert load(tmp_path / "saved").class_names[0] == "B\u00e4r"
 
 
 def test_wrong_shape_of_inputs(saved):

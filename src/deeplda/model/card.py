@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from deeplda.errors import InputError, got
 from deeplda.files import read_small
+from deeplda.objective.discriminant import check_regularisation
 from deeplda.subclasses import SubclassMap
+
+# Names that take more than this as an array, in which each has the room of the longest, are no names.
+_LARGEST_NAMES = 2**26
 
 
 class ModelCard(BaseModel):
@@ -26,7 +30,7 @@ class ModelCard(BaseModel):
     network: str
     width: float = Field(gt=0)
     embedding_dim: int = Field(ge=1)
-    sample_shape: tuple[int, ...] = Field(min_length=1, max_length=3)
+    sample_shape: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1, max_length=3)
     class_names: tuple[str, ...] = Field(min_length=2)
     predictors: tuple[Literal["hyperplanes", "nearest_mean", "classic_lda", "softmax"], ...] = Field(min_length=1)
     alpha: float = Field(1.0, ge=0, le=1)
@@ -37,9 +41,14 @@ class ModelCard(BaseModel):
     subclass_decision: Literal["argmax", "sum"] = "argmax"
 
     @model_validator(mode="after")
-    def _parents_are_classes(self) -> Self:
+    def _settings_agree(self) -> Self:
         if self.parents is not None and SubclassMap(self.parents).classes != len(self.class_names):
             raise ValueError("parents are of another number of classes")
+        if 4 * max(map(len, self.class_names)) * len(self.class_names) > _LARGEST_NAMES:
+            raise ValueError("class names are too long")
+        if "softmax" in self.predictors and len(self.predictors) > 1:
+            raise ValueError("softmax goes with no other predictor")
+        check_regularisation(self.alpha, self.lam, self.scatter, self.class_weight)
         return self
 
     @property

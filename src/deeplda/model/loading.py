@@ -16,6 +16,9 @@ from deeplda.networks import build_network
 from deeplda.networks.allocation import AllocationLimit
 from deeplda.predictors import FeatureStatistics
 
+# What is computed with their squares stays a number.
+_LARGEST_MEAN, _LARGEST_SCATTER = 1e100, 1e200
+_ROUNDING = 1e-6
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -31,10 +34,8 @@ def load(path: str | Path, *, network: str | nn.Module | None = None, device: st
     folder = expanded(path)
     folder = folder / "model" if (folder / "model").is_dir() else folder
     card = read_card(folder / "model.json")
-    if not isinstance(network, nn.Module) and ":" in card.network:
-        if network != card.network:
-            raise code_not_run(folder, card.network, f"pass network={card.network!r} (--network on the command line)")
-        network = build_network(card.network, card.sample_shape, card.embedding_dim, width=card.width)
+    if not isinstance(network, nn.Module) and ":" in card.network and network != card.network:
+        raise code_not_run(folder, card.network, f"pass network={card.network!r} (--network on the command line)")
     state = read_tensors(folder / "weights.safetensors")
     model = _with_room_for(state, card, network if isinstance(network, nn.Module) else None, folder)
     _load_weights(model, state, folder / "weights.safetensors")
@@ -46,8 +47,10 @@ def _with_room_for(state: dict[str, Tensor], card: ModelCard, network: nn.Module
 
     Raises InputError where it would take much more memory than the weights do, before that is taken: the card lies.
     """
+    # Code of the user's own may need more on the way than it keeps.
+    beside = 2**30 if ":" in card.network else 2**20
     # A file with holes can be larger than any disk.
-    most = min(4 * sum(tensor.nbytes for tensor in state.values()) + 2**20, available_memory() or 2**62)
+    most = min(4 * sum(tensor.nbytes for tensor in state.values()) + beside, available_memory() or 2**62)
     lie = got(f"model.json in {folder} describes more than the weights hold", need="one model's", do="train again")
     try:
         with AllocationLimit(most, lie):
@@ -86,18 +89,35 @@ def _alike(expected: Tensor, found: Tensor) -> bool:
     return same_kind and found.shape == expected.shape
 
 
+def _is_scatter(matrix: Tensor) -> bool:
+    """Whether a matrix can be a sum of outer products, but for rounding: symmetric, no covariance above what the
+    variances allow."""
+    deviations = matrix.diagonal().clamp(min=0).sqrt()
+    most = torch.outer(deviations, deviations)
+    return bool(
+        ((matrix.diagonal() >= 0) & (matrix.diagonal() <= _LARGEST_SCATTER)).all()
+        and (matrix.abs() <= (1 + _ROUNDING) * most).all()
+        and ((matrix - matrix.T).abs() <= _ROUNDING * most).all()
+    )
+
+
 def _checked_statistics(state: dict[str, Tensor], card: ModelCard, file: Path) -> FeatureStatistics:
     c, d = len(card.subclass_map), card.embedding_dim
+    scatters = ["within"]
     shapes = {"classes": (c,), "counts": (c,), "means": (c, d), "within": (d, d), "weighted": (0,)}
     if card.scatter == "dorfer" or card.class_weight is not None:
         shapes["weighted"] = (d, d)
+        scatters.append("weighted")
     if (
-        any(name not in state or state[name].shape != shape for name, shape in shapes.items())
+        "softmax" in card.predictors
+        or any(name not in state or state[name].shape != shape for name, shape in shapes.items())
         or any(state[name].dtype != torch.float64 or not state[name].isfinite().all() for name in [*shapes][1:])
         or state["classes"].dtype != torch.int64
         or not torch.equal(state["classes"], torch.arange(c))
         or not (state["counts"] >= 1).all()
         or state["counts"].sum() > 2**53
+        or state["means"].abs().max() > _LARGEST_MEAN
+        or not all(_is_scatter(state[name]) for name in scatters)
     ):
         raise InputError(got(f"{file} has statistics that do not fit model.json", need="one model's", do="train again"))
     return FeatureStatistics.from_state(state, scatter=card.scatter, class_weight=card.class_weight)

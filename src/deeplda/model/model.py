@@ -131,7 +131,10 @@ class Model(nn.Module):
         return np.concatenate(parts) if parts else np.empty(0)
 
     def add_class(self, inputs: Tensor | NDArray[np.generic], name: str) -> None:
-        """Learn a new class from a few examples, without training. Raises InputError for a name that is there."""
+        """Learn a new class from a few examples, without training. Raises InputError for a name that is there.
+
+        Predictors are fitted anew: weights of classes that an estimator had added to their priors are not kept.
+        """
         statistics = self._require_statistics()
         if not isinstance(name, str) or not name:
             raise InputError(got(f"class {name!r}", need="a name, as a string", do=f"pass {str(name) or 'new'!r}"))
@@ -164,16 +167,18 @@ class Model(nn.Module):
             )
         if mirror and len(self.card.sample_shape) != 3:
             raise InputError(no_mirror_image(self.card.sample_shape))
-        self._require_sound(torch.as_tensor(inputs))
+        self._require_sound(inputs)
         self.eval()
         for start in range(0, len(inputs), _BATCH):
-            batch = torch.as_tensor(inputs[start : start + _BATCH]).to(self.normalisation.mean.device)
+            batch = _as_tensor(inputs[start : start + _BATCH]).to(self.normalisation.mean.device)
             yield (self(batch) + self(batch.flip(-1))) / 2 if mirror else self(batch)
 
-    def _require_sound(self, inputs: Tensor) -> None:
+    def _require_sound(self, inputs: Tensor | NDArray[np.generic]) -> None:
         """Raise InputError for NaN, and for images that were scaled to 0..1 where those of the training were not."""
-        if not inputs.is_floating_point() or len(inputs) == 0:
+        floating = inputs.is_floating_point() if isinstance(inputs, Tensor) else inputs.dtype.kind == "f"
+        if not floating or len(inputs) == 0:
             return
+        inputs = _as_tensor(inputs)
         if not inputs.isfinite().all():
             do = "fill missing values in, or leave these samples out"
             raise InputError(got("inputs that are NaN or infinite", need="numbers", do=do))
@@ -204,7 +209,7 @@ class Model(nn.Module):
         # Copies: safetensors refuses tensors that share memory, as those of tied layers do.
         copies = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in state.items()}
         save_file(copies, folder / "weights.safetensors")
-        (folder / "model.json").write_text(self.card.model_dump_json(indent=2) + "\n")
+        (folder / "model.json").write_text(self.card.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 
 def _numbers(inputs: object) -> NDArray[np.generic]:
@@ -217,6 +222,14 @@ def _numbers(inputs: object) -> NDArray[np.generic]:
         do = "read files with deeplda.data.read_images, or use deeplda predict"
         raise InputError(got(f"inputs is a {type(inputs).__name__}", need="an array or tensor of numbers", do=do))
     return array
+
+
+def _as_tensor(numbers: Tensor | NDArray[np.generic]) -> Tensor:
+    """A tensor of an array as it may come: read only, turned round, of other byte order, or of more than 64 bits."""
+    if isinstance(numbers, Tensor):
+        return numbers
+    kind = np.float64 if numbers.dtype.itemsize > 8 else numbers.dtype.newbyteorder("=")
+    return torch.from_numpy(np.require(numbers, kind, ["C", "W"]))
 
 
 def no_mirror_image(sample_shape: Sequence[int]) -> str:
