@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from safetensors import SafetensorError
 
@@ -19,18 +20,36 @@ def write_text(file: Path, text: str) -> None:
 
 
 def write_bytes(file: Path, content: bytes) -> None:
-    """Write a file whole or not at all: to a temporary name, synced, then renamed."""
+    """Write a file whole or not at all: to a temporary name, synced, then renamed. Several writers take turns."""
     temporary = file.with_name(f".{file.name}.tmp")
-    try:
-        with temporary.open("wb") as stream:
+    with _held(temporary) as stream:
+        try:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
-        temporary.replace(file)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+            temporary.replace(file)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
     sync(file.parent)
+
+
+@contextmanager
+def _held(path: Path) -> Iterator[BinaryIO]:
+    """An empty file at `path`, locked: others who want it wait, and make another if this one has moved meanwhile."""
+    # Not on Windows, where models can be read all the same.
+    import fcntl
+
+    while True:
+        stream = path.open("ab")
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(stream.fileno()), path.stat()):
+                break
+        stream.close()
+    with stream:
+        stream.truncate(0)
+        yield stream
 
 
 @contextmanager
