@@ -1,5 +1,7 @@
 """`deeplda report`: where the page goes, and what is said."""
 
+import json
+import shutil
 import subprocess
 import sys
 
@@ -57,6 +59,26 @@ def test_runs_are_compared(home, capsys, arguments, file):
     main(["report", *arguments])
     assert capsys.readouterr().out == f"the report is in {file}\n"
     assert (home / file).read_text().count('class="scatter"') == 2
+
+
+@pytest.mark.parametrize("lost", ["first", "all"])
+def test_rows_of_epochs_that_are_lost(home, tmp_path, lost, capsys):
+    run = tmp_path / "run"
+    shutil.copytree(home / "sweep" / "trials" / "one", run)
+    *epochs, summary = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text("".join([*(epochs[1:] if lost == "first" else []), summary]))
+    for command in (["report", str(run), "--figures"], ["doctor", str(run)]):
+        main(command)
+    assert "are lost" in (run / "report.html").read_text()
+    assert ("course of this run is not known" in capsys.readouterr().out) == (lost == "all")
+
+
+def test_what_is_said_of_the_surroundings_may_be_anything(home, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(home / "sweep" / "trials" / "one", run)
+    environment = json.loads((run / "environment.json").read_text())
+    (run / "environment.json").write_text(json.dumps(environment | {"versions": ["a"], "threads": "many"}))
+    main(["report", str(run)])
 
 
 def test_figures_of_a_run(home):

@@ -37,6 +37,8 @@ from deeplda.networks import build_network
 from deeplda.predictors import FeatureStatistics
 from deeplda.report.contents import read_record
 from deeplda.report.doctor import count_classes, diagnose
+from deeplda.report.training_section import training_section
+from deeplda.report.words import effort, surroundings
 from deeplda.training.checkpoint import Counters, Snapshot, read_checkpoint, write_checkpoint
 from deeplda.training.config import RunConfig
 from deeplda.training.reconstruction import SampleAutoencoder
@@ -283,7 +285,11 @@ def metrics():
     def read(at):
         rows = read_metrics(at)
         diagnose(rows, RunConfig.read(at / "run.toml"), count_classes(rows))
-        read_record(at)
+        record = read_record(at)
+        surroundings(record.environment)
+        effort(record.summary, record.environment)
+        training_section(record)
+        assert len(record.class_names) == len(record.scores["confusion"])
 
     return Reader(valid, lies, read)
 

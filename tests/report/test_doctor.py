@@ -233,6 +233,13 @@ def test_no_better_than_guessing():
     assert not any("guessing" in finding.what for finding in better)
 
 
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_a_few_samples_do_not_show_guessing(n):
+    rows = run(test=[1.0] * 5, samples=(n, 0, 0, 0, 0))
+    rows[-1]["test"]["predictors"]["hyperplanes"]["balanced_accuracy"] = 1.0
+    assert not any("guessing" in finding.what for finding in findings(rows))
+
+
 def test_always_the_commonest_class_is_guessing():
     rows = run(samples=(960, 10, 10, 10, 10), test=[1, 0, 0, 0, 0])
     assert any("no better than guessing" in finding.what for finding in findings(rows, batch_size=1000))

@@ -1,6 +1,8 @@
 """What is on disk is whole, or the one before it is used."""
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -187,6 +189,25 @@ def test_metrics_of_later_epochs_and_cut_lines_are_dropped(tmp_path):
         assert [row["epoch"] for row in read_metrics(tmp_path)] == [1, 2]
 
 
+def test_rows_that_were_lost_are_noted_and_the_run_goes_on(tmp_path):
+    with open_run(tmp_path, RunConfig(), "data") as run:
+        run.log(row(1))
+        run.keep_rows(3)
+        assert run.notes == [f"{tmp_path / 'metrics.jsonl'} has lost 2 of 3 rows: the run goes on without"]
+        run.log(row(4))
+        named = {"validation": row(1)["validation"], "class_names": ["a", "b"]}
+        run.log(SUMMARY | named)
+        assert [found.get("epoch") for found in read_metrics(tmp_path)] == [1, 4, None]
+
+
+def test_passwords_are_not_written_down(tmp_path, monkeypatch):
+    urls = ["postgresql+psycopg://me:SECRET@db/x", "--storage=mysql://me:SEC/RET@a@db:5/x?password=SECRET"]
+    monkeypatch.setattr("sys.argv", ["bin/deeplda", "sweep", "--storage", *urls])
+    with open_run(tmp_path, RunConfig(), "data"):
+        command = json.loads((tmp_path / "environment.json").read_text())["command"]
+    assert command == ["deeplda", "sweep", "--storage", "postgresql+psycopg://db/x", "--storage=mysql://db:5/x"]
+
+
 def test_environment(tmp_path):
     with open_run(tmp_path, RunConfig(seed=4), "fingerprint"):
         environment = json.loads((tmp_path / "environment.json").read_text())
@@ -200,6 +221,9 @@ def row(epoch, **changes):
     scores["predictors"] = {"hyperplanes": {"accuracy": 0.5, "balanced_accuracy": 0.5}}
     found = {"kind": "epoch", "epoch": epoch, "loss": 1.0, "learning_rate": 0.1, "seconds": 1.0, "validation": scores}
     return found | {"eigenvalues": [1.0]} | changes
+
+
+SUMMARY = {"kind": "summary", "epochs": 1, "best_epoch": 1, "seconds": 1.0, "test": None}
 
 
 @pytest.mark.parametrize(
@@ -219,8 +243,9 @@ def row(epoch, **changes):
         json.dumps(row(2, eigenvalues=[])).encode(),
         json.dumps(row(2, validation={"accuracy": float("nan")})).encode(),
         json.dumps(row(2, steps=0)).encode(),
-        json.dumps(row(5)).encode(),
+        json.dumps(row(1)).encode(),
         json.dumps({"kind": "summary", "validation": 1, "test": []}).encode(),
+        json.dumps(SUMMARY | {"validation": row(1)["validation"]}).encode(),
     ],
 )
 def test_metrics_end_where_they_are_no_metrics(tmp_path, line):
@@ -275,6 +300,26 @@ def test_safetensors_says_that_the_disk_is_full_as_others_do(tmp_path):
     with pytest.raises(SafetensorError, match="another"), atomic.new_folder(tmp_path / "model"):
         raise SafetensorError("another failure")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_several_writers_of_one_file_take_turns(tmp_path):
+    wholes = [letter * size for letter, size in (("a", 10), ("b", 70_000), ("c", 300_000))]
+    file, found, done = tmp_path / "file", set(), threading.Event()
+
+    def read():
+        while not done.is_set():
+            found.add(file.read_text())
+
+    atomic.write_text(file, wholes[0])
+    with ThreadPoolExecutor() as pool:
+        reading = pool.submit(read)
+        writing = [pool.submit(atomic.write_text, file, whole) for _ in range(30) for whole in wholes]
+        for one in writing:
+            one.result()
+        done.set()
+        reading.result()
+    assert found <= set(wholes)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_half_a_file_is_not_left_behind(tmp_path, monkeypatch):

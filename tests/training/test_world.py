@@ -63,7 +63,7 @@ def test_processes_end_in_the_weights_of_one(place, objective, job):
     """Batches of 125 samples leave processes with parts of unequal size."""
     extra = ("--objective", *objective.split(), "--class-weight", "balanced")
     deeplda(place, *extra, "--run", "one")
-    deeplda(place, *extra, "--run", "several", *job)
+    assert "deprecated" not in deeplda(place, *extra, "--run", "several", *job).stderr
     one, several = weights(place, "one"), weights(place, "several")
     assert one.keys() == several.keys()
     for name, tensor in one.items():

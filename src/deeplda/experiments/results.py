@@ -117,7 +117,8 @@ def _finished(folder: Path, definition: Definition) -> Iterator[_Trial]:
     for name, own in definition.trials().items():
         run = folder / "trials" / name
         summary = summary_row(run)
-        if summary is None or summary["validation"] is None or summary["test"] is None:
+        # Of an autoencoder there would be no accuracies.
+        if summary is None or not summary["validation"] or not summary["test"] or "class_names" not in summary:
             continue
         config = RunConfig.read(run / "run.toml")
         other = _drawn(config) if definition.search else {key: own[key] for key in own if key not in _NAMED}

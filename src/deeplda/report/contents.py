@@ -34,7 +34,7 @@ class RunRecord:
     """What a finished run's folder says, without its model.
 
     Attributes:
-        rows: of metrics.jsonl, one an epoch.
+        rows: of metrics.jsonl, one an epoch; without those that the file has lost.
         summary: its last row, the scores of the kept model.
     """
 
@@ -97,6 +97,8 @@ def read_record(folder: Path) -> RunRecord:
         raise InputError(
             got(f"{folder} is not finished", need="a finished run", do=f"deeplda train --resume --run {folder}")
         )
+    if "class_names" not in summary:
+        raise InputError(f"{folder} is the autoencoder of a run: give the folder of the run itself")
     rows = [row for row in read_metrics(folder) if row["kind"] == "epoch"]
     return RunRecord(folder, config, read_environment(folder), rows, summary)
 

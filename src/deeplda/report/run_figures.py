@@ -31,7 +31,7 @@ def write_figures(contents: RunContents, folder: Path) -> list[Path]:
 def _figures(run: RunContents) -> Iterator[tuple[str, Figure]]:
     names = run.class_names
     yield "learning-curves", learning_curves([*run.rows, run.summary])[0]
-    if all("eigenvalues" in row for row in run.rows):
+    if run.rows and all("eigenvalues" in row for row in run.rows):
         spectra = [row["eigenvalues"] for row in run.rows]
         yield "eigenvalues", eigenvalue_spectrum([row["epoch"] for row in run.rows], spectra)[0]
     yield "confusion", confusion_matrix(run.scores["confusion"], names)[0]

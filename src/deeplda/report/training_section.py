@@ -19,7 +19,12 @@ _EIGENVALUES = (
 
 def training_section(contents: RunContents) -> Html:
     """Loss, validation accuracy and eigenvalues over the epochs, as curves and as a table."""
-    rows, kept = contents.rows, contents.summary["best_epoch"]
+    rows = contents.rows
+    if not rows:
+        return section("training", "Training", "The figures of the epochs are lost: metrics.jsonl does not have them.")
+    kept = next((place for place, row in enumerate(rows, 1) if row["epoch"] == contents.summary["best_epoch"]), None)
+    lost = contents.summary["epochs"] - len(rows)
+    gap = f" The figures of {lost} epochs are lost, and the others counted without them." if lost > 0 else ""
     validated, spectral = all(row["validation"] for row in rows), all("eigenvalues" in row for row in rows)
     charts = [_losses([row["loss"] for row in rows], kept)]
     if validated:
@@ -29,7 +34,7 @@ def training_section(contents: RunContents) -> Html:
     return section(
         "training",
         "Training",
-        _LEAD + _EIGENVALUES * spectral,
+        _LEAD + _EIGENVALUES * spectral + gap,
         element("div", charts, class_="charts"),
         element("details", element("summary", "Figures of each epoch"), _table(rows, validated, spectral)),
     )
@@ -39,18 +44,18 @@ def chart(title: Child, drawing: Html) -> Html:
     return element("figure", element("figcaption", title), drawing)
 
 
-def _losses(values: list[float], kept: int) -> Html:
+def _losses(values: list[float], kept: int | None) -> Html:
     words = f"Loss, {values[0]:.3g} in the first epoch, {values[-1]:.3g} in the last"
     return chart("Loss", line_chart([Line(values, "k0", "loss")], words=words, marked=kept))
 
 
-def _accuracies(values: list[float], kept: int) -> Html:
+def _accuracies(values: list[float], kept: int | None) -> Html:
     words = f"Validation accuracy, {percent(values[0])} after the first epoch, {percent(values[-1])} after the last"
     drawing = line_chart([Line(values, "k0", "accuracy")], words=words, percent=True, marked=kept)
     return chart("Validation accuracy", drawing)
 
 
-def _spectrum(spectra: list[list[float]], kept: int) -> Html:
+def _spectrum(spectra: list[list[float]], kept: int | None) -> Html:
     """Each eigenvalue over the epochs; the smallest stands out, as the paper's objective is about it."""
     most = max(map(len, spectra))
     places = [[row[i] if i < len(row) else float("nan") for row in spectra] for i in range(most)]

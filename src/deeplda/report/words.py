@@ -115,7 +115,7 @@ def surroundings(environment: dict[str, Any]) -> dict[str, str]:
     found = {"started": str(environment.get("started", "")).replace("T", " ").replace("+00:00", " UTC")}
     found |= {shown: str(environment[name]) for name, shown in names.items() if environment.get(name) is not None}
     versions = environment.get("versions")
-    return found | ({str(name): str(version) for name, version in versions.items()} if versions else {})
+    return found | ({str(n): str(version) for n, version in versions.items()} if isinstance(versions, dict) else {})
 
 
 def duration(seconds: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -214,11 +215,19 @@ def assemble(
         some = data.train.inputs[stratified_sample(data.train.labels, _STARTING_SAMPLES, seed=0)]
         network.start_from(model.normalised(torch.from_numpy(some).to(device)))
     trained = _Trained(model.network, head).to(device)
-    parallel = trained if world.size == 1 else DistributedDataParallel(trained, broadcast_buffers=False)
+    parallel = trained if world.size == 1 else _parallel(trained)
     optimizer = _optimizer(config, trained)
     # Alone also where the caller's own program has a process group: in eval mode the loss asks nobody else.
     criterion = _criterion(config, data.train, len(groups), world).to(device).train(world.size > 1)
     return Classifier(config, world, model, head, trained, parallel, criterion, optimizer, device)
+
+
+def _parallel(trained: nn.Module) -> DistributedDataParallel:
+    """Gradients are exchanged, buffers are not."""
+    with warnings.catch_warnings():
+        # The name that releases of torch before 2.13 know it by.
+        warnings.filterwarnings("ignore", ".*broadcast_buffers.* is deprecated")
+        return DistributedDataParallel(trained, broadcast_buffers=False)
 
 
 def _optimizer(config: RunConfig, trained: nn.Module) -> torch.optim.Optimizer:
@@ -274,9 +283,9 @@ def pick_device(name: str) -> torch.device:
     """The device of that name, "auto" for CUDA where there is one. Raises InputError where it cannot be used."""
     try:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else torch.device(name)
-        torch.zeros(1, device=device)
+        torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0].partition(". ")[0]
         raise InputError(got(f"device {name!r} ({reason})", need="one this machine has", do="use cpu")) from None
     return device
 

@@ -15,6 +15,10 @@ from deeplda.files import expanded, read_toml
 # What decides which samples a run has, and in which part: runs that agree in these share their data.
 DATA_SETTINGS = ("data", "data_dir", "image_size", "split_seed", "train_on_all", "skip_unreadable")
 
+# More than anything here can be; TOML and torch end at 64 bits.
+Whole = Annotated[int, Field(lt=2**31)]
+Rate = Annotated[float, Field(gt=0, le=1e6)]
+
 
 class ObjectiveConfig(BaseModel):
     """What is optimised, and by which network."""
@@ -38,39 +42,35 @@ class ObjectiveConfig(BaseModel):
         None, description="dorfernet, fastnet, convnet-small, mlp, or module.path:callable. [default: by the data]"
     )
     width: float = Field(1.0, gt=0, allow_inf_nan=False, description="Factor on the channels of hidden layers.")
-    embedding_dim: Annotated[int, Field(ge=1)] | Literal["subclasses"] | None = Field(
+    embedding_dim: Annotated[Whole, Field(ge=1)] | Literal["subclasses"] | None = Field(
         None, description="Width of the output: a number, or subclasses. [default: number of classes]"
     )
 
     optimizer: Literal["sgd", "muon"] = Field(
         "sgd", description="sgd; or muon, which orthogonalises the steps of filters: for networks with batch norm."
     )
-    filter_learning_rate: float = Field(
-        0.24, gt=0, allow_inf_nan=False, description="Highest learning rate of filters under muon."
-    )
-    chunk_size: int | None = Field(
+    filter_learning_rate: Rate = Field(0.24, description="Highest learning rate of filters under muon.")
+    chunk_size: Whole | None = Field(
         None, ge=2, description="Run so many samples of a batch at a time: the same gradient in less memory."
     )
     precision: Literal["float32", "bfloat16"] | None = Field(
         None, description="In which the network is trained. [default: bfloat16 on a GPU that has it, else float32]"
     )
 
-    subclasses: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+    subclasses: Annotated[Whole, Field(ge=1)] | Literal["auto"] = Field(
         1, description="Split each class into so many by k-means and train on those; auto: 1 to 4 by silhouette."
     )
     cluster_on: Literal["autoencoder", "inputs"] | None = Field(
         None, description="Where k-means runs. [default: autoencoder for images, inputs for rows]"
     )
-    cluster_starts: int = Field(10, ge=1, description="Starts of k-means, of which the best is kept.")
-    smallest_cluster: int = Field(10, ge=1, description="Smaller clusters join their nearest sibling.")
+    cluster_starts: Whole = Field(10, ge=1, description="Starts of k-means, of which the best is kept.")
+    smallest_cluster: Whole = Field(10, ge=1, description="Smaller clusters join their nearest sibling.")
     subclass_decision: Literal["argmax", "sum"] = Field(
         "argmax", description="A class is that of the best subclass, or the one whose subclasses sum highest."
     )
-    autoencoder_epochs: int = Field(20, ge=1, description="Passes over the training part by the autoencoder.")
+    autoencoder_epochs: Whole = Field(20, ge=1, description="Passes over the training part by the autoencoder.")
     autoencoder_optimizer: Literal["adam", "sgd"] = Field("adam", description="Optimiser of the autoencoder.")
-    autoencoder_learning_rate: float = Field(
-        3e-3, gt=0, allow_inf_nan=False, description="Highest learning rate of the autoencoder."
-    )
+    autoencoder_learning_rate: Rate = Field(3e-3, description="Highest learning rate of the autoencoder.")
 
 
 class LoopConfig(BaseModel):
@@ -78,17 +78,15 @@ class LoopConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    epochs: int = Field(30, ge=1, description="Passes over the training part.")
-    batch_size: int = Field(200, ge=2, description="Samples in a step.")
-    learning_rate: float = Field(0.03, gt=0, allow_inf_nan=False, description="Highest learning rate.")
+    epochs: Whole = Field(30, ge=1, description="Passes over the training part.")
+    batch_size: Whole = Field(200, ge=2, description="Samples in a step.")
+    learning_rate: Rate = Field(0.03, description="Highest learning rate.")
     momentum: float = Field(0.9, gt=0, lt=1, description="Nesterov momentum of SGD.")
-    weight_decay: float = Field(
-        1e-4, ge=0, allow_inf_nan=False, description="On all parameters, but for the filters under muon."
-    )
+    weight_decay: float = Field(1e-4, ge=0, le=1e6, description="On all parameters, but for the filters under muon.")
     schedule: Literal["halving", "one-cycle", "linear"] = Field(
         "one-cycle", description="Learning rate: halved every so many epochs, up and down once, or down to 0."
     )
-    halve_every: int = Field(25, ge=1, description="Epochs between halvings.")
+    halve_every: Whole = Field(25, ge=1, description="Epochs between halvings.")
     sampler: Literal["shuffle", "stratified"] = Field(
         "stratified", description="stratified: every class in every batch where it can be."
     )
@@ -96,16 +94,16 @@ class LoopConfig(BaseModel):
     flip_order: Literal["random", "alternating"] = Field(
         "random", description="Mirror at random, or each image in every second epoch."
     )
-    translate: int = Field(0, ge=0, description="Move images by up to so many pixels.")
+    translate: Whole = Field(0, ge=0, description="Move images by up to so many pixels.")
     tta: Literal["mirror"] | None = Field(
         None, description="Score at the end also with embeddings of images and their mirror images averaged."
     )
-    patience: int | None = Field(None, ge=1, description="Stop after so many epochs without a better validation.")
-    seed: int = Field(0, ge=0, lt=2**31, description="Of the training: weights, order, augmentation, dropout.")
+    patience: Whole | None = Field(None, ge=1, description="Stop after so many epochs without a better validation.")
+    seed: Whole = Field(0, ge=0, description="Of the training: weights, order, augmentation, dropout.")
 
     data_dir: Path | None = Field(None, description="Where known data is. [default: DEEPLDA_DATA or the cache]")
-    image_size: int | None = Field(None, ge=1, description="Bring images to this many pixels a side.")
-    split_seed: int = Field(0, ge=0, description="Moves the split into training, validation and test.")
+    image_size: Whole | None = Field(None, ge=1, description="Bring images to this many pixels a side.")
+    split_seed: Whole = Field(0, ge=0, description="Moves the split into training, validation and test.")
     train_on_all: bool = Field(False, description="Train on the validation part too, once all settings are chosen.")
     skip_unreadable: bool = Field(False, description="Leave broken image files out instead of stopping.")
     device: str = Field("auto", description="cpu, cuda, cuda:1, ... [auto: cuda where there is one]")
@@ -173,7 +171,7 @@ class AutoencoderConfig(_OnData, LoopConfig):
     width: float = Field(1.0, gt=0, allow_inf_nan=False)
     optimizer: Literal["adam", "sgd"] = "adam"
     # Many small steps reconstruct better than few large ones.
-    batch_size: int = Field(100, ge=2)
+    batch_size: Whole = Field(100, ge=2)
 
     @classmethod
     def of(cls, config: RunConfig) -> Self:

@@ -78,7 +78,8 @@ def evaluate(
 
 
 def subclass_scores(model: Model, part: Part) -> dict[str, dict[str, int]]:
-    """For each subclass how many samples it was the best of, and for how many of those its class is right."""
+    """For each subclass how many samples it was the best of, and for how many of those its class is right; without
+    mirror images, as the confusion matrix."""
     names = model.card.subclass_map.names(model.class_names)
     decided = model.predict_subclasses(part.inputs)
     right = np.asarray(names)[:, None] == decided[None, :]

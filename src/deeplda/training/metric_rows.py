@@ -57,6 +57,8 @@ class _Epoch(_Strict):
 
 
 class _Summary(_Strict):
+    """`class_names` are there for all but autoencoders, whose scores are errors."""
+
     kind: Literal["summary"]
     epochs: Count
     best_epoch: Count
@@ -67,13 +69,19 @@ class _Summary(_Strict):
     flops: Annotated[int, Field(ge=0)] = 0
     mirrored: dict[Literal["validation", "test"], _Scores | None] = {}
 
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        if self.class_names is None and any(isinstance(part, _Scores) for part in (self.validation, self.test)):
+            raise ValueError("scores of classes without names")
+        return self
+
 
 _ROW: TypeAdapter[_Epoch | _Summary] = TypeAdapter(Annotated[_Epoch | _Summary, Field(discriminator="kind")])
 
 
 def whole_rows(content: bytes) -> list[dict[str, Any]]:
-    """The rows of a metrics.jsonl: the epochs from 1 on and the summary, up to the first line that is cut, is not a
-    row, or contradicts those before it."""
+    """The rows of a metrics.jsonl: ascending epochs and the summary, up to the first line that is cut, is not a row, or
+    contradicts those before it. Where rows were lost before a run went on, their epochs are missing."""
     rows: list[dict[str, Any]] = []
     kinds: list[tuple[object, ...]] = []
     for line in content.splitlines():
@@ -85,7 +93,7 @@ def whole_rows(content: bytes) -> list[dict[str, Any]]:
         if rows and rows[-1]["kind"] == "summary":
             break
         if isinstance(row, _Epoch):
-            if row.epoch != len(rows) + 1 or (kinds and kinds[-1] != _kind(row)):
+            if rows and (row.epoch <= rows[-1]["epoch"] or kinds[-1] != _kind(row)):
                 break
             kinds.append(_kind(row))
         elif not _agrees(row, kinds):

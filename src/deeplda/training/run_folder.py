@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -86,8 +87,15 @@ class RunFolder:
             os.fsync(stream.fileno())
 
     def keep_rows(self, epochs: int) -> None:
-        """Drop rows of metrics.jsonl from after `epochs` epochs, and a last one that was cut, before going on."""
+        """Drop rows of metrics.jsonl from after `epochs` epochs, and a last one that was cut, before going on.
+
+        Rows that should be there and are not are added to `notes`.
+        """
         rows = [row for row in read_metrics(self.path) if row["kind"] == "epoch" and row["epoch"] <= epochs]
+        if lost := epochs - len(rows):
+            self.notes.append(
+                f"{self.path / 'metrics.jsonl'} has lost {lost} of {epochs} rows: the run goes on without"
+            )
         write_text(self.path / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
 
     def save_model(self, model: Writeable) -> None:
@@ -107,7 +115,7 @@ def open_run(
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
-        lock = os.open(path / ".lock", os.O_RDWR | os.O_CREAT)
+        lock = os.open(path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise InputError(f"{path} cannot be written ({error.strerror}): choose another --run folder") from None
     try:
@@ -158,10 +166,15 @@ def begun_on(path: Path) -> str | None:
     return begun if isinstance(begun, str) else None
 
 
+def _without_secrets(argument: str) -> str:
+    """An argument without what is secret in a URL: user, password and options."""
+    return re.sub(r"://.*@", "://", argument.partition("?")[0]) if "://" in argument else argument
+
+
 def _environment(data_fingerprint: str) -> dict[str, Any]:
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "command": [Path(sys.argv[0]).name, *map(_without_secrets, sys.argv[1:])],
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),

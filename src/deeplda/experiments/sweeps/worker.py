@@ -154,6 +154,6 @@ def _require_same(config: RunConfig, folder: Path) -> None:
 
 
 def _result(summary: dict[str, Any]) -> dict[str, Any]:
-    if summary["validation"] is None:
+    if "accuracy" not in (summary["validation"] or {}):
         raise InputError("the run has no validation accuracy, by which a sweep chooses")
     return {"validation": summary["validation"]["accuracy"], "seconds": summary["seconds"]}

@@ -30,7 +30,7 @@ def _look(record: Record) -> list[Finding | None]:
     """Each check in turn. What explains another finding takes its place."""
     unfinished, not_finite = course.unfinished(record), course.loss_not_finite(record)
     if not record.epochs or not_finite:
-        return [not_finite, unfinished]
+        return [not_finite, unfinished or course.without_epochs(record)]
     batch, narrow = spectrum.batch_too_small(record), spectrum.embedding_too_narrow(record)
     rate = course.few_steps(record) or course.learning_rate(record)
     moved = rate is None or rate.severity != "problem"

@@ -31,6 +31,18 @@ def unfinished(record: Record) -> Finding | None:
     )
 
 
+def without_epochs(record: Record) -> Finding | None:
+    """A summary alone: the file was lost on the way."""
+    if record.epochs:
+        return None
+    return Finding(
+        "warning",
+        "The course of this run is not known.",
+        "Its metrics have a summary and no row of an epoch: they were lost before the run was finished.",
+        "Nothing, if the scores of deeplda evaluate are what you expect; else train again.",
+    )
+
+
 def loss_not_finite(record: Record) -> Finding | None:
     """NaN or infinity in the loss."""
     broken = [row["epoch"] for row in record.epochs if not math.isfinite(row["loss"])]
