@@ -4,6 +4,7 @@ import csv
 import fcntl
 import json
 import os
+import shutil
 import threading
 import time
 from dataclasses import replace
@@ -190,7 +191,24 @@ def test_a_run_that_someone_has_is_left_until_it_is_free(tmp_path):
     assert sweep.settled()
 
 
-def test_a_search_draws_within_its_space_and_ends_bad_trials_early(tmp_path):
+def test_a_sweep_may_be_renamed_and_copied(tmp_path):
+    sweep = open_sweep(tmp_path / "s", Definition(settings=TINY, grid={"network": ["mlp"], "seed": [0]}))
+    work(sweep, never)
+    assert {name: found.status for name, found in sweep.standings().items()} == {"rdlda-networkmlp-seed0": "failed"}
+    (tmp_path / "s").rename(tmp_path / "t")
+    shutil.copytree(tmp_path / "t", tmp_path / "u")
+    for folder in ("t", "u"):
+        assert open_sweep(tmp_path / folder).standings()["rdlda-networkmlp-seed0"].status == "failed"
+
+
+def test_a_number_in_quotes_is_a_number(tmp_path):
+    sweep = open_sweep(tmp_path / "s", Definition(settings=TINY | {"epochs": "3"}, grid={"seed": [0]}))
+    sweep.ledger.claim("w", "m", lambda _: False)
+    (running,) = sweep_status(sweep).running
+    assert running.epochs == 3
+
+
+def test_a_search_draws_within_its_space(tmp_path):
     sweep = open_sweep(tmp_path / "s", Definition(settings=TINY | {"epochs": 2}, search={"trials": 9, "seed": 1}))
     work(sweep, never)
     standings = sweep.standings()

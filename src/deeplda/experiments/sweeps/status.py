@@ -10,7 +10,6 @@ from typing import Any
 from deeplda.experiments.sweeps.definition import trial_name
 from deeplda.experiments.sweeps.ledger import Attempt
 from deeplda.experiments.sweeps.sweep import Sweep
-from deeplda.training.config import RunConfig
 
 
 @dataclass(frozen=True)
@@ -71,8 +70,7 @@ def sweep_status(sweep: Sweep) -> SweepStatus:
 
 
 def _running(sweep: Sweep, attempt: Attempt) -> Running:
-    settings = sweep.definition.settings | sweep.trials[attempt.name]
-    epochs = settings.get("epochs", RunConfig.model_fields["epochs"].default)
+    epochs = sweep.definition.config(sweep.trials[attempt.name]).epochs
     epoch = max(attempt.accuracy, default=0)
     return Running(attempt.name, attempt.worker, epoch, epochs, attempt.accuracy.get(epoch))
 

@@ -29,11 +29,14 @@ _PIECE = 4096
 def open_study(name: str, folder: Path, url: str | None, *, prune: bool) -> tuple[optuna.Study, BaseStorage]:
     """The study of a sweep, created where it is not there, and its storage: `url`, or a journal in `folder`.
 
+    A database holds many studies, by `name`. A journal holds one, whatever the folder was called when it was begun.
     With `prune`, trials below the median of the others at the same epoch may be ended early. Raises InputError where
     the storage cannot be used.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     storage = _journal(folder) if url is None else _database(url)
+    if url is None and (there := storage.get_all_studies()):
+        name = there[0].study_name
     study = optuna.create_study(
         study_name=name,
         storage=storage,
@@ -157,7 +160,7 @@ def _parse(url: str) -> URL:
 
     try:
         return make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):
         raise InputError(
             got(
                 "storage is no URL of a database",
