@@ -56,7 +56,7 @@ def test_help_needs_no_torch(tmp_path):
 
 @pytest.mark.parametrize(
     "command",
-    ["train", "evaluate", "predict", "sweep", "table", "report", "doctor", "export", "network", "data fetch"],
+    ["train", "evaluate", "predict", "sweep", "table", "report", "doctor", "export", "network", "data", "data fetch"],
 )
 def test_help_of_each_command_shows_an_example(tmp_path, command):
     assert f"Example: deeplda {command} " in deeplda(*command.split(), "--help", cwd=tmp_path, check=0).stdout
@@ -183,6 +183,13 @@ def test_nothing_to_resume_is_said(tmp_path):
         (("sweep", "cifar10", "--data-dir", "~nobody-of-that-name"), "of an unknown user"),
         (("train", "--recipe", "quik"), "did you mean 'quick'?"),
         (("train", "--device", "cuda:7"), "device 'cuda:7'"),
+        (("train", "--device", "meta"), "device 'meta'"),
+        (("train", "--split-seed", "99999999999999999999"), "split_seed is"),
+        (("train", "--translate", "9223372036854775807"), "translate is"),
+        (("train", "--learning-rate", "1e300"), "learning_rate is"),
+        (("train", "--processes", "1.5"), "1.5"),
+        (("train", "--run", "runs/digits/run.toml"), "runs/digits/run.toml is a file"),
+        (("predict", "runs/digits", "/dev/null"), "/dev/null is neither a file nor a folder"),
         (("train", "--network", "dorfernet"), "24"),
         (("trian",), 'Did you mean "train"?'),
         (("train", "--run", "runs/digits/model"), "holds a model and no run: choose another --run"),
@@ -193,6 +200,7 @@ def test_nothing_to_resume_is_said(tmp_path):
         (("predict", "runs/digits"), "no files were given"),
         (("predict", "runs/digits", "nowhere.png"), "nowhere.png does not exist"),
         (("network", "--input", "3by3"), "is no shape"),
+        (("network", "--embedding-dim", "9.9"), "9.9"),
         (("network", "--width", "10000"), "does not fit in memory"),
         (("data", "fetch", "digits"), "scikit-learn"),
     ],
@@ -242,7 +250,8 @@ def test_a_network_of_ones_own(tmp_path):
         "def make(shape, embedding_dim):\n"
         "    return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, embedding_dim))\n"
     )
-    deeplda("train", "--network", "mine:make", "--epochs", "1", "--run", "r", cwd=tmp_path, check=0)
+    done = deeplda("train", "--network", "mine:make", "--epochs", "1", "--run", "r", cwd=tmp_path, check=0)
+    assert "  deeplda evaluate r --network mine:make\n" in done.stdout
     assert "your word that it may run" in only_sentence(deeplda("evaluate", "r", cwd=tmp_path))
     deeplda("evaluate", "r", "--network", "mine:make", cwd=tmp_path, check=0)
 

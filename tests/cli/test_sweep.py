@@ -163,6 +163,13 @@ def test_a_search_with_the_scatters_of_dorfer(defined):
         (("--search", "0"), "search"),
         (("--search", "3", "--alphas", "0"), "a search has no axis alpha"),
         (("--search", "3", "--seeds", "0,1"), "a search trains with one seed"),
+        (("--search", "3", "--lam", "0.5"), "a search draws lam itself"),
+        (("--search", "3", "--statistic", "pillai"), "a search draws statistic itself"),
+        (("--search", "3", "--scatter", "dorfer", "--statistic", "smallest", "--lam", "0"), "draws lam itself"),
+        (("--search", "3", "--recipe", "cce.toml"), "a search with objective cce"),
+        (("--search", "1.5"), "1.5"),
+        (("--workers", "1.5"), "1.5"),
+        (("--storage", "postgresql://host:abc/db", *TINY), "storage is no URL"),
         (("nowhere/",), "nowhere/ does not exist"),
         (("--recipe", "quik"), "did you mean 'quick'?"),
         (("--network", "dorfernet"), "24"),
@@ -172,6 +179,7 @@ def test_a_search_with_the_scatters_of_dorfer(defined):
     ],
 )
 def test_mistakes_are_answered_with_one_sentence(sweep, arguments, message, tmp_path):
+    (tmp_path / "cce.toml").write_text('objective = "cce"')
     code, output, errors = sweep(*arguments)
     assert code == 2, errors
     assert output == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import sys
 import warnings
 from collections.abc import Sequence
@@ -91,7 +92,12 @@ _add(
     "Show layers, shapes, parameters and FLOPs of a network.",
     "deeplda network dorfernet --input 3x96x96",
 )
-_data = App(name="data", help="List, fetch and check data.", help_format="plaintext")
+_data = App(
+    name="data",
+    help="List, fetch and check data.",
+    help_epilogue="Example: deeplda data check photos/",
+    help_format="plaintext",
+)
 _add(_data, "data:list_known", "List the known data sets, and which are here.", "deeplda data list", name="list")
 _add(_data, "data:fetch", "Download a known data set, check it and unpack it.", "deeplda data fetch cifar10")
 _add(_data, "data:check", "Tell what is there and whether it is whole.", "deeplda data check photos/")
@@ -101,6 +107,9 @@ app.command(_data)
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0 success, 1 failure, 2 bad input, 130 Ctrl-C."""
     warnings.showwarning = _show_warning
+    # Names of files may be of bytes that are no text.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app(arguments, exit_on_error=False, print_error=False)
     except CycloptsError as error:

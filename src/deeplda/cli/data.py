@@ -9,7 +9,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from deeplda.errors import InputError
+from deeplda.errors import InputError, one_line
 
 DataDir = Annotated[Path | None, Parameter(help="Where known data is. [default: DEEPLDA_DATA or the cache]")]
 Json = Annotated[bool, Parameter(name="--json", negative="", help="One JSON object on stdout.")]
@@ -28,8 +28,9 @@ def list_known(*, data_dir: DataDir = None, json_: Json = False) -> None:
     if json_:
         print(json.dumps({"data": here}))
         return
+    where = "" if data_dir is None else f" --data-dir {data_dir}"
     for name, there in here.items():
-        print(f"{name:15} {'here' if there else f'not here: deeplda data fetch {name}'}")
+        print(f"{name:15} {'here' if there else f'not here: deeplda data fetch {name}{where}'}")
 
 
 def fetch(
@@ -58,7 +59,7 @@ def check(
         print(json.dumps({"whole": all(row.whole for row in rows), "files": files}))
     else:
         for row in rows:
-            print(f"{'whole ' if row.whole else 'BROKEN'}  {row.file}: {row.found}")
+            print(one_line(f"{'whole ' if row.whole else 'BROKEN'}  {row.file}: {row.found}"))
     broken = sum(not row.whole for row in rows)
     if broken:
         raise InputError(f"{broken} of {len(rows)} entries are not whole")

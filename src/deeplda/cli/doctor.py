@@ -36,4 +36,10 @@ def doctor(
     for finding in findings:
         print(f"{finding.severity}: {one_line(finding.what)}")
         for sentences in (finding.why, finding.do):
-            print(fill(one_line(sentences), get_terminal_size().columns, initial_indent="  ", subsequent_indent="  "))
+            print(_paragraph(one_line(sentences)))
+
+
+def _paragraph(sentences: str) -> str:
+    """Indented, in lines as wide as the terminal; the names of options stay whole."""
+    width = get_terminal_size().columns
+    return fill(sentences, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)

@@ -68,4 +68,4 @@ def evaluate(
     title = f"{config.data}, {split} part"
     print_scores(scores, list(model.class_names), title=title, mirrored=scores.get("mirrored"))
     if subclasses:
-        print_subclasses(scores["subclasses"])
+        print_subclasses(scores["subclasses"], mirrored="mirrored" in scores)

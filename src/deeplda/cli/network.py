@@ -7,6 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from deeplda.cli.numbers import WholeNumber
 from deeplda.errors import InputError
 
 
@@ -17,7 +18,7 @@ def network(
     /,
     *,
     input_: Annotated[str | None, Parameter(name="--input", help="Shape of a sample: 3x32x32, or 64 for rows.")] = None,
-    embedding_dim: Annotated[int, Parameter(help="Width of the output.")] = 10,
+    embedding_dim: Annotated[WholeNumber, Parameter(help="Width of the output.")] = 10,
     width: Annotated[float, Parameter(help="Factor on the channels of hidden layers.")] = 1.0,
     json_: Annotated[bool, Parameter(name="--json", negative="", help="One JSON object on stdout.")] = False,
 ) -> None:

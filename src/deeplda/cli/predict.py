@@ -81,7 +81,8 @@ def _images_of(paths: tuple[Path, ...]) -> list[Path]:
         elif path.is_file():
             found.append(path)
         else:
-            raise InputError(f"{path} does not exist: name image files or folders")
+            what = "is neither a file nor a folder" if path.exists() else "does not exist"
+            raise InputError(f"{path} {what}: name image files or folders")
     if not found:
         raise InputError(f"no image is in {', '.join(map(str, paths))}: PNG, JPEG, BMP and WebP are read")
     return found

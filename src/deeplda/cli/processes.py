@@ -20,7 +20,7 @@ def in_a_job() -> bool:
 
 def is_silent() -> bool:
     """Whether another process of the job does the talking."""
-    return os.environ.get("RANK", "0") != "0"
+    return in_a_job() and os.environ.get("RANK", "0") != "0"
 
 
 def run_together(count: int) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from deeplda.cli.numbers import WholeNumber
 from deeplda.cli.sweep_arguments import TENTHS, axes_of, default_name, own_sweep, paper_sweep
 from deeplda.errors import InputError, StoppedError, TrainingError, code_not_run, got
 from deeplda.training.config import TrainConfig
@@ -45,13 +46,14 @@ def sweep(
     subclasses: Annotated[str | None, Parameter(help="Numbers of subclasses of a class.")] = None,
     seeds: Annotated[str | None, Parameter(help="A run with each. [default: 0,1,2]")] = None,
     search: Annotated[
-        int | None, Parameter(help="Instead of a grid, so many trials that search alpha, lam, rate and statistic.")
+        WholeNumber | None,
+        Parameter(help="Instead of a grid, so many trials that search alpha, lam, rate and statistic."),
     ] = None,
     recipe: Annotated[str | None, Parameter(help="Settings to start from: a recipe's name or a TOML file.")] = None,
     folder: Annotated[
         Path | None, Parameter(name="--sweep", help="Folder of the sweep. [default: under sweeps/, by its contents]")
     ] = None,
-    workers: Annotated[int, Parameter(help="Processes to start here, which share the threads.")] = 1,
+    workers: Annotated[WholeNumber, Parameter(help="Processes to start here, which share the threads.")] = 1,
     storage: Annotated[
         str | None, Parameter(help="URL of a database for workers to meet in. [default: a file in the folder]")
     ] = None,
@@ -163,8 +165,9 @@ def _conclude(sweep: Sweep, *, stopped: bool, as_json: bool) -> None:
         elsewhere = sum(not sweep.run_folder(name).exists() for name in status.done)
         if elsewhere:
             print(f"{elsewhere} were run elsewhere: for the table, copy their folders to {sweep.folder / 'trials'}")
-        print(f"the sweep is in {sweep.folder}, a row a trial in {sweep.folder / 'trials.csv'}; next:")
-        print(f"  deeplda table {sweep.folder}")
+        if status.done:
+            print(f"the sweep is in {sweep.folder}, a row a trial in {sweep.folder / 'trials.csv'}; next:")
+            print(f"  deeplda table {sweep.folder}")
     left = status.waiting + len(status.running)
     if stopped and left:
         raise StoppedError(f"stopped with {left} of {status.trials} trials left; to go on: the same command")

@@ -65,7 +65,7 @@ def own_sweep(
         raise InputError(f"--scale {scale} goes with --table: choose settings such as --width and --epochs yourself")
     settings = with_whole_paths((read_recipe(recipe) if recipe else {}) | chosen)
     if search is not None:
-        return _search(settings, axes, search)
+        return _search(settings, chosen, axes, search)
     grid = axes_of("rdlda,cce", None, TENTHS, "0,1,2") | axes
     if "rdlda" not in grid["objective"]:
         if "alpha" in axes:
@@ -75,16 +75,28 @@ def own_sweep(
     return Definition.parse({"settings": settings, "grid": {n: grid[n] for n in _AXES if n in grid}}, "the sweep")
 
 
-def _search(settings: dict[str, Any], axes: dict[str, Any], trials: int) -> Definition:
+def _search(settings: dict[str, Any], chosen: dict[str, Any], axes: dict[str, Any], trials: int) -> Definition:
+    """A search around `settings`, of which the user has `chosen` some."""
     from deeplda.experiments.sweeps.definition import Definition
 
+    # A scatter that was chosen has to suit a statistic, though that is drawn too.
+    its_own = {"lam"} if settings.get("scatter") == "dorfer" else {"lam", "statistic"}
+    for name in sorted(its_own & chosen.keys()):
+        raise InputError(f"a search draws {name} itself: leave --{name} out, or run a grid without --search")
+    if (objective := settings.get("objective", "rdlda")) != "rdlda":
+        raise InputError(
+            got(
+                f"a search with objective {objective}",
+                need="rdlda, whose alpha, lam and statistic it draws",
+                do="choose another recipe, or run a grid without --search",
+            )
+        )
     for name in ("objective", "alpha", "subclasses"):
         if name in axes:
             raise InputError(f"a search has no axis {name}: leave it out, or run a grid without --search")
     (seed, *more) = axes.get("seed", [0])
     if more:
         raise InputError("a search trains with one seed: give --seeds one value, and run a grid on what it finds")
-    # The statistic stays, though it is drawn too: it has to suit a scatter that was chosen.
     drawn = ("alpha", "lam", "seed")
     settings = {name: value for name, value in settings.items() if name not in drawn}
     return Definition.parse({"settings": settings, "search": {"trials": trials, "seed": seed}}, "the search")

@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from deeplda.errors import one_line
 from deeplda.report.words import score_cells
 
 # Of more classes than this the confusion matrix is left to --json.
@@ -30,18 +31,19 @@ def print_scores(
         by = f"by {next(iter(scores['predictors']))}" + (", without mirror images" if mirrored else "")
         decided = Table("true \\ decided", title=f"confusion matrix, {by}", title_justify="left")
         for name in class_names:
-            decided.add_column(name, justify="right")
+            decided.add_column(one_line(name), justify="right")
         for name, row in zip(class_names, scores["confusion"], strict=True):
-            decided.add_row(name, *(str(count) for count in row))
+            decided.add_row(one_line(name), *(str(count) for count in row))
         console.print(decided)
 
 
-def print_subclasses(subclasses: dict[str, dict[str, Any]]) -> None:
-    """How often each subclass was decided for, and how often its class was right."""
-    table = Table("subclass", title="subclasses", title_justify="left")
+def print_subclasses(subclasses: dict[str, dict[str, Any]], *, mirrored: bool) -> None:
+    """How often each subclass was decided for, and how often its class was right; `mirrored` were the scores above."""
+    title = "subclasses" + (", without mirror images" if mirrored else "")
+    table = Table("subclass", title=title, title_justify="left")
     table.add_column("decided", justify="right")
     table.add_column("class right", justify="right")
     for name, found in subclasses.items():
         right = f"{100 * found['right'] / found['decided']:.2f} %" if found["decided"] else "-"
-        table.add_row(name, str(found["decided"]), right)
+        table.add_row(one_line(name), str(found["decided"]), right)
     Console(highlight=False, markup=False).print(table)

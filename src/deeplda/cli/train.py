@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from deeplda.cli.numbers import WholeNumber
 from deeplda.cli.processes import in_a_job, is_silent, run_together
 from deeplda.errors import InputError, StoppedError, code_not_run
 from deeplda.training.config import RunConfig, TrainConfig, with_whole_paths
@@ -29,7 +30,7 @@ def train(
     recipe: Annotated[str | None, Parameter(help="Settings to start from: a recipe's name or a TOML file.")] = None,
     run: Annotated[Path | None, Parameter(help="Folder of the run. [default: a new one under runs/]")] = None,
     resume: Annotated[bool, Parameter(negative="", help="Go on with the run where it stopped.")] = False,
-    processes: Annotated[int, Parameter(help="Train in so many processes, which share each batch.")] = 1,
+    processes: Annotated[WholeNumber, Parameter(help="Train in so many processes, which share each batch.")] = 1,
     json_: Annotated[bool, Parameter(name="--json", negative="", help="The summary as one JSON object.")] = False,
     quiet: Annotated[bool, Parameter(negative="", help="No progress.")] = False,
     tensorboard: Annotated[bool, Parameter(negative="", help="Write the epochs for TensorBoard too.")] = False,
@@ -99,6 +100,8 @@ def _agree_with(
     folder: Path, settings: RunConfig, chosen: dict[str, Any], recipe: str | None, *, resume: bool
 ) -> RunConfig:
     """The settings of the run that is there, where there is one and it may go on; else `settings`."""
+    if folder.is_file():
+        raise InputError(f"{folder} is a file: name the folder of the run as --run")
     there = (folder / "run.toml").exists()
     if not resume and (there or (folder / "checkpoints").exists()):
         raise InputError(f"{folder} holds a run already: pass --resume to go on with it, or choose another --run")
@@ -132,7 +135,12 @@ def _train(folder: Path, settings: RunConfig, progress: Progress, world: World) 
         try:
             return run_to_end(settings, folder, progress, stop, world=world)
         except StoppedError as error:
-            raise StoppedError(f"{error}; to go on: deeplda train --resume --run {folder}") from None
+            raise StoppedError(f"{error}; to go on: deeplda train --resume --run {folder}{_code(settings)}") from None
+
+
+def _code(settings: RunConfig) -> str:
+    """The option by which the user gives their word for code of their own again."""
+    return f" --network {settings.network}" if ":" in (settings.network or "") else ""
 
 
 def _draw(folder: Path, settings: RunConfig, progress: Progress) -> None:
@@ -152,5 +160,5 @@ def _show(folder: Path, summary: dict[str, Any], settings: RunConfig) -> None:
     spent = f"{summary['seconds']:.0f} s, {compute(summary['flops'])}"
     print(f"epoch {summary['best_epoch']} {kept_epoch(summary)}, was kept; {spent}")
     print(f"the run is in {folder}; to look at: {folder / 'report.html'}; next:")
-    print(f"  deeplda evaluate {folder}")
-    print(f"  deeplda predict {folder} FILES-OR-FOLDERS...")
+    print(f"  deeplda evaluate {folder}{_code(settings)}")
+    print(f"  deeplda predict {folder} FILES-OR-FOLDERS...{_code(settings)}")
