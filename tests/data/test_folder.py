@@ -170,3 +170,6 @@ def test_a_name_that_is_no_text(tmp_path: Path) -> None:
             Image.fromarray(np.zeros((4, 4), dtype=np.uint8)).save(folder / f"{number}.png")
     with pytest.raises(InputError, match=r"is named '\\udcff\\n', need UTF-8"):
         load_data(tmp_path)
+    (row,) = check_data(tmp_path)
+    assert not row.whole
+    assert "need UTF-8" in row.found

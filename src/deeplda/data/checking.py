@@ -10,7 +10,7 @@ from pathlib import Path
 from deeplda.data import folder, npz
 from deeplda.data.images import decode, in_threads
 from deeplda.data.known import ON_DISK, locate
-from deeplda.data.loading import find_source
+from deeplda.data.loading import check_names, find_source
 from deeplda.errors import InputError
 
 
@@ -51,6 +51,7 @@ def _check_file(path: Path, name: str) -> FileCheck:
 
 def _check_folder(path: Path) -> list[FileCheck]:
     listing = folder.list_images(path)
+    check_names(str(path), listing.class_names)
     counts: Counter[tuple[str, int]] = Counter()
     broken: list[FileCheck] = []
     for file, error in zip(listing.files, in_threads(_error_of, listing.files), strict=True):

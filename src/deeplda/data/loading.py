@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -52,17 +53,17 @@ def load_data(
         raise InputError(
             got(f"{error.filename or source} cannot be read ({error.strerror})", need="a readable file", do="check it")
         ) from None
-    _check_names(found)
+    check_names(found.name, found.class_names)
     return complete(found if image_size is None else _resized(found, image_size), split_seed)
 
 
-def _check_names(source: Source) -> None:
+def check_names(source: str, class_names: Sequence[str]) -> None:
     """Raise InputError for a class whose name no file of ours could hold, such as a folder's that is not UTF-8."""
-    for name in source.class_names:
+    for name in class_names:
         try:
             name.encode()
         except UnicodeEncodeError:
-            raise InputError(got(f"a class of {source.name} is named {name!r}", need="UTF-8", do="rename it")) from None
+            raise InputError(got(f"a class of {source} is named {name!r}", need="UTF-8", do="rename it")) from None
 
 
 def find_source(source: str | Path) -> str | Path:
