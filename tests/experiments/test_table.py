@@ -29,7 +29,7 @@ def finish(sweep, name, validation, test):
         for place, predictor in enumerate(predictors)
     }
     part = {"n": 4, "predictors": scores, "confusion": [[2, 0], [1, 1]]}
-    row = {"kind": "summary", "epochs": 1, "best_epoch": 1, "seconds": 1.0}
+    row = {"kind": "summary", "epochs": 1, "best_epoch": 1, "seconds": 1.0, "class_names": ["a", "b"]}
     row |= {"validation": part | {"accuracy": validation}, "test": part | {"accuracy": test}}
     (run / "metrics.jsonl").write_text(json.dumps(row) + "\n")
 
@@ -55,7 +55,7 @@ def quick(tmp_path):
         finish(sweep, f"rdlda-alpha0-seed{seed}", 0.80 + spread, 0.90 + 2 * spread)
         finish(sweep, f"rdlda-alpha0.6-seed{seed}", 0.85 + spread, 0.84 + spread * (-1) ** seed)
         finish(sweep, f"rdlda-alpha1-seed{seed}", 0.82 + spread, 0.84 + spread)
-        finish(sweep, f"cce-seed{seed}", 0.86 + spread, 0.88 + spread)
+        finish(sweep, f"cce-seed{seed}", 0.86 + spread, 0.88 + 1.5 * spread)
     return sweep
 
 

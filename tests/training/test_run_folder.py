@@ -195,8 +195,8 @@ def test_rows_that_were_lost_are_noted_and_the_run_goes_on(tmp_path):
         run.keep_rows(3)
         assert run.notes == [f"{tmp_path / 'metrics.jsonl'} has lost 2 of 3 rows: the run goes on without"]
         run.log(row(4))
-        named = {"validation": row(1)["validation"], "class_names": ["a", "b"]}
-        run.log(SUMMARY | named)
+        scores = row(1)["validation"]
+        run.log(SUMMARY | {"validation": scores, "test": scores, "class_names": ["a", "b"]})
         assert [found.get("epoch") for found in read_metrics(tmp_path)] == [1, 4, None]
 
 
@@ -246,6 +246,8 @@ SUMMARY = {"kind": "summary", "epochs": 1, "best_epoch": 1, "seconds": 1.0, "tes
         json.dumps(row(1)).encode(),
         json.dumps({"kind": "summary", "validation": 1, "test": []}).encode(),
         json.dumps(SUMMARY | {"validation": row(1)["validation"]}).encode(),
+        json.dumps(SUMMARY | {"validation": row(1)["validation"], "class_names": ["a", "b"]}).encode(),
+        json.dumps(SUMMARY | {"validation": row(1)["validation"], "test": row(1)["validation"]}).encode(),
     ],
 )
 def test_metrics_end_where_they_are_no_metrics(tmp_path, line):

@@ -57,7 +57,7 @@ class _Epoch(_Strict):
 
 
 class _Summary(_Strict):
-    """`class_names` are there for all but autoencoders, whose scores are errors."""
+    """Of a classifier, with the names of its classes and scores on the test part; or of an autoencoder, with errors."""
 
     kind: Literal["summary"]
     epochs: Count
@@ -70,9 +70,10 @@ class _Summary(_Strict):
     mirrored: dict[Literal["validation", "test"], _Scores | None] = {}
 
     @model_validator(mode="after")
-    def _named(self) -> Self:
-        if self.class_names is None and any(isinstance(part, _Scores) for part in (self.validation, self.test)):
-            raise ValueError("scores of classes without names")
+    def _one_or_the_other(self) -> Self:
+        signs = (self.class_names is not None, isinstance(self.test, _Scores))
+        if any(signs) != all(signs) or (isinstance(self.validation, _Scores) and not all(signs)):
+            raise ValueError("neither of a classifier nor of an autoencoder")
         return self
 
 
