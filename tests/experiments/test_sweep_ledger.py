@@ -4,6 +4,8 @@ import threading
 
 import optuna
 import pytest
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 
 from deeplda.errors import InputError
 from deeplda.experiments.sweeps.definition import Definition
@@ -289,7 +291,7 @@ def test_a_full_disk_leaves_the_journal_whole(tmp_path, monkeypatch):
 
 
 def test_another_kind_of_study_is_no_sweep(tmp_path):
-    storage = open_study("other", tmp_path, None, prune=False)[1]
+    storage = JournalStorage(JournalFileBackend(str(tmp_path / "journal.jsonl")))
     optuna.create_study(study_name="s", storage=storage, direction="minimize")
     with pytest.raises(InputError, match="no sweep of ours"):
         open_study("s", tmp_path, None, prune=False)

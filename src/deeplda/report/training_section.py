@@ -80,7 +80,7 @@ def _cells(row: dict[str, Any], validated: bool, spectral: bool) -> list[Cell]:
         cells.append(Cell(percent(accuracy), accuracy))
     if spectral:
         low, high = row["eigenvalues"][0], row["eigenvalues"][-1]
-        cells += [_number(low, ".4g"), _number(high, ".4g"), _number(row["dead_dims"], "d")]
+        cells += [_number(low, ".4g"), _number(high, ".4g"), _number(row.get("dead_dims", 0), "d")]
     return cells
 
 
