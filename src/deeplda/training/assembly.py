@@ -225,7 +225,7 @@ def assemble(
 def _parallel(trained: nn.Module) -> DistributedDataParallel:
     """Gradients are exchanged, buffers are not."""
     with warnings.catch_warnings():
-        # The name that releases of torch before 2.13 know it by.
+        # The name that older releases of torch know it by.
         warnings.filterwarnings("ignore", ".*broadcast_buffers.* is deprecated")
         return DistributedDataParallel(trained, broadcast_buffers=False)
 
