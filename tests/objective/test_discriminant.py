@@ -68,6 +68,29 @@ def test_a_float32_product_too_coarse_for_the_factorisation_is_made_again_in_flo
     assert relative_error(found, true) < 1e-5
 
 
+def test_so_is_the_residual_of_dorfers_reading():
+    rng, y = np.random.default_rng(0), np.repeat([0, 1, 2], [1500, 400, 100])
+    h = rng.normal(size=(2000, 64))
+    h[:, 1] = h[:, 0] + 1e-3 * (h[:, 1] + y)
+    h = h.astype(np.float32)
+    true = oracle(h, y, alpha=1.0, lam=0.0, scatter="dorfer").eigenvalues
+    found = discriminant_eigenvalues(torch.tensor(h), torch.tensor(y), alpha=1.0, lam=0.0, scatter="dorfer")
+    assert relative_error(found, true) < 1e-5
+
+
+@pytest.mark.parametrize("precision", ["high", "medium"])
+def test_products_are_not_rounded_where_pytorch_was_told_to(precision):
+    rng, y = np.random.default_rng(0), np.arange(2000) % 3
+    h = (rng.normal(size=(2000, 64)) + y[:, None]).astype(np.float32)
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        found = discriminant_eigenvalues(torch.tensor(h), torch.tensor(y))
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert relative_error(found, oracle(h, y).eigenvalues) < 1e-9
+
+
 def test_without_a_ridge_a_repeated_dimension_is_survived():
     h, y = gaussian_batch(60, 4, 3)
     alone = discriminant_eigenvalues(*tensors(h, y), alpha=1.0, lam=0.0)

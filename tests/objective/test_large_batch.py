@@ -30,7 +30,7 @@ def plain_step(model, criterion, inputs=INPUTS, labels=LABELS):
 
 
 @pytest.mark.parametrize("statistic", STATISTICS)
-@pytest.mark.parametrize("chunk_size", [1, 7, 25, 49, 50, 1000])
+@pytest.mark.parametrize("chunk_size", [1, 7, np.int64(25), 49, 50, 1000])
 def test_the_gradient_of_the_whole_batch(statistic, chunk_size):
     model, criterion = network(), RDLDALoss(statistic=statistic)
     twin = copy.deepcopy(model)

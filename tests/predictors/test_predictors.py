@@ -92,10 +92,13 @@ def test_statistics_are_the_scatters_of_the_reading(scatter, class_weight):
     np.testing.assert_allclose(statistics.between(), s_b, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("constant", [0.0, 0.1])  # the sum of tenths is rounded, and so is their mean
 @pytest.mark.parametrize("make", PREDICTORS.values(), ids=PREDICTORS.keys())
-def test_dead_dimensions_do_no_harm(make):
+def test_dead_dimensions_do_no_harm(make, constant):
     h, y, fresh = problem()
-    with_dead, fresh_with_dead = (torch.cat([x, torch.zeros(len(x), 2)], dim=1) for x in (h, fresh))
+    with_dead, fresh_with_dead = (
+        torch.cat([x, torch.full((len(x), 2), constant, dtype=x.dtype)], dim=1) for x in (h, fresh)
+    )
     alive, dead = make().fit(h, y), make().fit(with_dead, y)
     assert torch.isfinite(dead.weight).all()
     assert torch.equal(dead.predict(fresh_with_dead), alive.predict(fresh))
@@ -143,11 +146,38 @@ def test_a_fitted_state_goes_into_a_fresh_predictor():
         other.load_state_dict(fitted.state_dict())
 
 
-def test_statistics_need_every_class():
+@pytest.mark.parametrize("seen", [[0, 0], [0, 1]])
+def test_statistics_need_every_sample(seen):
     statistics = FeatureStatistics.for_labels(torch.tensor([0, 0, 1]))
-    statistics.update(torch.randn(2, 3), torch.tensor([0, 0]))
-    with pytest.raises(RuntimeError, match="not every class has been seen"):
+    statistics.update(torch.randn(2, 3), torch.tensor(seen))
+    with pytest.raises(RuntimeError, match="2 of 3 samples have been seen: call update with all batches"):
         NearestMean().fit_statistics(statistics)
+
+
+def test_statistics_refuse_a_class_that_was_not_announced():
+    statistics = FeatureStatistics.for_labels(torch.tensor([0, 0, 1]))
+    with pytest.raises(ValueError, match="label 2, need one of the 2 classes"):
+        statistics.update(torch.randn(2, 3), torch.tensor([0, 2]))
+
+
+def test_a_loaded_state_forgets_what_was_fitted_before():
+    h, y, _ = problem()
+    predictor = NearestMean().fit(h, y)
+    predictor.load_state_dict(NearestMean().fit(h + 1, y).state_dict())
+    with pytest.raises(RuntimeError, match="has no statistics"):
+        predictor.mahalanobis(h)
+
+
+def test_distances_need_the_width_of_the_fit():
+    h, y, _ = problem()
+    with pytest.raises(ValueError, match=r"features of shape \(200, 1\), need \(n, 6\)"):
+        NearestMean().fit(h, y).mahalanobis(h[:, :1])
+
+
+def test_softmax_is_not_fitted():
+    h, y, _ = problem()
+    with pytest.raises(RuntimeError, match="set by set_layer"):
+        Softmax().fit(h, y)
 
 
 def test_softmax_of_outputs_and_of_a_layer():

@@ -52,7 +52,7 @@ def test_centres_are_the_means_of_the_subclasses() -> None:
 @settings(max_examples=40, deadline=None)
 @given(
     counts=st.lists(st.integers(1, 30), min_size=1, max_size=4),
-    k=st.sampled_from([1, 2, 3, 5]),
+    k=st.sampled_from([1, 2, 3, np.int64(5)]),
     smallest=st.integers(1, 8),
     distinct=st.sampled_from([1, 2, 3, 1000]),
     seed=st.integers(0, 2**31),

@@ -56,7 +56,7 @@ def scaled(channels: int, width: float) -> int:
                 do="1 gives the full network, 0.25 a quarter of its channels",
             )
         )
-    return max(1, round(width * channels))
+    return round(width * channels)
 
 
 def check_embedding_dim(embedding_dim: int) -> None:

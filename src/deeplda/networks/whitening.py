@@ -4,13 +4,13 @@ import torch
 from torch import Tensor, nn
 
 _SIDE = 2
-# Of the patch's variance; directions below it are noise and are not blown up further.
+# Added to the variance of each direction, of images of variance about 1: far below it there is noise to leave small.
 _NOISE = 5e-4
 _IMAGES_AT_ONCE = 100
 
 
 class Whitening(nn.Module):
-    """2x2 convolution whose responses on the images of `start_from` are uncorrelated and of variance 1.
+    """2x2 convolution whose responses on the images of `start_from` are uncorrelated and of variance near 1.
 
     Images (n, channels, h, w) -> (n, 8 channels, h - 1, w - 1): the directions of the patches, the strongest first,
     then their negatives, so that what follows sees both signs through its nonlinearity. The filters are not trained,

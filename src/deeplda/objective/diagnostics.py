@@ -24,7 +24,7 @@ class Diagnostics:
 
     @property
     def selected(self) -> int:
-        """How many eigenvalues the loss is made of: for "smallest" those below its threshold, else all valid ones."""
+        """How many eigenvalues the loss is made of: for "smallest" those below its threshold, else the valid ones."""
         return self._valid if self._epsilon is None else selected_count(self.eigenvalues, self._epsilon)
 
     @property

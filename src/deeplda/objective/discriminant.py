@@ -114,10 +114,10 @@ class DiscriminantProblem:
         means = batch.means - batch.means[0]
         roots = weights.between.sqrt()
         between = roots[:, None] * (means - (weights.between @ means) / weights.total)
-        root, variances, ridge = _within_root(batch, weights, between, alpha, lam)
+        root, variances, ridge, exact = _within_root(batch, weights, between, alpha, lam)
         by_class = c < d and weights.residual is None
         if weights.residual is not None:
-            s_b = gram(between) + batch.scatter(weights.residual)
+            s_b = gram(between) + batch.scatter(weights.residual, exact=exact)
             matrix = right_solve(right_solve(s_b, root).T, root)
         else:
             whitened = right_solve(between, root)
@@ -187,14 +187,14 @@ def regularised_root(within: Tensor, between: Tensor, means: Tensor, alpha: floa
 
 def _within_root(
     batch: CentredBatch, weights: ScatterWeights, between: Tensor, alpha: float, lam: float
-) -> tuple[Tensor, Tensor, float]:
-    """As `regularised_root` of a batch, with the diagonal of S_W and the ridge that was used."""
+) -> tuple[Tensor, Tensor, float, bool]:
+    """As `regularised_root` of a batch, with the diagonal of S_W, the ridge and whether float64 was needed for it."""
     factors, unit = (weights.within, 1.0) if weights.uniform is None else (None, weights.uniform)
     lam = lam * batch.scale * batch.scale
     if alpha == 0.0:
         variances = batch.variances(factors) * unit
         ridge = _ridge(variances, between, batch.means, lam)
-        return (variances + ridge).sqrt(), variances, ridge
+        return (variances + ridge).sqrt(), variances, ridge, False
     for exact in (True,) if batch.rows.dtype == torch.float64 else (False, True):
         within = batch.scatter(factors, exact=exact)
         variances = within.diagonal() * unit
@@ -203,7 +203,7 @@ def _within_root(
         root, failed = torch.linalg.cholesky_ex(within)
         if exact or _well_conditioned(root, within, failed):
             break
-    return root, variances, ridge
+    return root, variances, ridge, exact
 
 
 def _well_conditioned(root: Tensor, within: Tensor, failed: Tensor) -> bool:

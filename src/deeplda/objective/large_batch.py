@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import chain, pairwise
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -78,7 +79,7 @@ def large_batch_backward(
     return loss
 
 
-def _check(network: nn.Module, inputs: Tensor, chunk_size: int) -> None:
+def _check(network: nn.Module, inputs: Tensor, chunk_size: object) -> None:
     if not isinstance(network, nn.Module):
         raise TypeError(
             got(
@@ -91,7 +92,7 @@ def _check(network: nn.Module, inputs: Tensor, chunk_size: int) -> None:
         raise TypeError(got(f"inputs is a {type(inputs).__name__}", need="a tensor", do="pass one row a sample"))
     if inputs.ndim == 0:
         raise ValueError(got("inputs has shape ()", need="(n, ...)", do="pass one row a sample"))
-    if not isinstance(chunk_size, int) or chunk_size < 1:
+    if not isinstance(chunk_size, Integral) or chunk_size < 1:
         raise ValueError(
             got(f"chunk_size is {chunk_size}", need="a whole number of 1 or more", do="take what fits into memory")
         )
@@ -156,7 +157,7 @@ class _Buffers:
 
     def __init__(self, network: nn.Module) -> None:
         self._network: nn.Module = network.module if isinstance(network, DistributedDataParallel) else network
-        self._found: dict[str, Tensor] = {}
+        self._found: dict[str, Tensor] | None = None
 
     @contextmanager
     def remembered(self) -> Iterator[None]:
@@ -168,13 +169,13 @@ class _Buffers:
             handle.remove()
 
     def _remember(self, *_: Any) -> None:
-        if not self._found:
+        if self._found is None:
             self._found = {name: buffer.clone() for name, buffer in self._network.named_buffers()}
 
     @torch.no_grad()
     def restore(self) -> None:
         for name, buffer in self._network.named_buffers():
-            found = self._found.get(name)
+            found = (self._found or {}).get(name)
             if found is not None and found.shape == buffer.shape:
                 buffer.copy_(found)
 

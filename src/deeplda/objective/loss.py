@@ -7,7 +7,7 @@ and through the scatters the gradient of row i of class c is
     2 within_c (h_i - mu_c) [alpha left' right + (1 - alpha) diag(left' right)]
     - 2 between_c / n_c (mu_c - mu) right' right,
 
-computed as (n x r) (r x d) products: no (n, d, d) array, and no (d, d) one, is formed.
+computed as (n x r) (r x d) products: no (n, d, d) array is formed, nor the (d, d) derivatives.
 """
 
 from __future__ import annotations

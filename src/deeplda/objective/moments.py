@@ -130,6 +130,9 @@ class CentredBatch:
 
         `options` is a text that must be the same on all ranks. Every rank raises the same error, or none does.
         """
+        if isinstance(features, Tensor) and features.device.type == ranks.carrier.type:
+            # Its own device, which need not be the current one.
+            ranks = replace(ranks, carrier=features.device)
         try:
             check_batch(features, labels, least=0)
             with full_precision(features):
@@ -170,7 +173,7 @@ class CentredBatch:
         `exact` also multiplies in float64, for matrices too ill-conditioned for the features' own precision.
         """
         rows = self.rows.double() if exact else self.rows
-        product = gram(rows) if weights is None else rows.T @ (rows * self.by_row(weights))
+        product = gram(rows) if weights is None else rows.T @ (rows * weights.to(rows.dtype)[self.index, None])
         return self._over_ranks(product.double())
 
     def variances(self, weights: Tensor | None = None) -> Tensor:
@@ -274,8 +277,10 @@ def check_batch(features: Tensor, labels: Tensor, *, least: int = 1) -> None:
 
 
 def _working_precision(dtype: torch.dtype, n: int, d: int) -> torch.dtype:
-    """The features' own, at least float32; float64 where it costs nothing to speak of."""
-    return torch.promote_types(dtype, torch.float64 if n * d * d < _SMALL_PRODUCT else torch.float32)
+    """The features' own, at least float32; float64 where it costs nothing to speak of, or where PyTorch was told to
+    round the factors of float32 products."""
+    rounded = torch.get_float32_matmul_precision() != "highest"
+    return torch.promote_types(dtype, torch.float64 if rounded or n * d * d < _SMALL_PRODUCT else torch.float32)
 
 
 def _largest(features: Tensor) -> float:

@@ -88,6 +88,7 @@ class LinearPredictor(nn.Module):
         Large where a sample is like none of the classes: a score for what is out of distribution.
         """
         statistics = self._fitted_statistics()
+        self._check(features)
         whitening = statistics.whitening().to(features.device)
         means = statistics.means.to(features.device)
         # Centred, and not by way of products: an offset of the features costs no precision.
@@ -135,6 +136,8 @@ class LinearPredictor(nn.Module):
             device = self.weight.device
             self.reserve(*weight.shape).to(device)
         super()._load_from_state_dict(state_dict, prefix, *others)
+        # Those of what was fitted before; `recall` brings the ones that belong to the state.
+        self._statistics = None
 
     def _check(self, features: Tensor) -> None:
         if len(self.classes) == 0:

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from deeplda.predictors.linear import LinearPredictor
+from deeplda.predictors.statistics import FeatureStatistics
 
 
 class Softmax(LinearPredictor):
@@ -17,3 +18,7 @@ class Softmax(LinearPredictor):
             bias = weight.new_zeros(len(classes))
         self._set(classes, weight.detach().double(), bias.detach().double())
         return self
+
+    def solve(self, statistics: FeatureStatistics) -> tuple[Tensor, Tensor]:  # noqa: ARG002  # its parent has it
+        """Raises RuntimeError: its layer is trained with the network, not fitted."""
+        raise RuntimeError("softmax is not fitted: its layer is trained with the network, and set by set_layer")

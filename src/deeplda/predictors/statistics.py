@@ -29,6 +29,7 @@ class FeatureStatistics:
     ) -> None:
         check_regularisation(1.0, 0.0, scatter, class_weight)
         self.classes, self.scatter, self.class_weight = classes, scatter, class_weight
+        self._announced = counts.double()
         self.weights = ScatterWeights.of(counts.double(), int(counts.sum()), scatter, class_weight)
         self._plain: ClassMoments | None = None
         # The scatter of sqrt(w) h is w times that of h, so weighted scatters merge as exactly as plain ones.
@@ -43,8 +44,16 @@ class FeatureStatistics:
         return cls(classes, counts, scatter=scatter, class_weight=class_weight)
 
     def update(self, features: Tensor, labels: Tensor) -> None:
-        """Take in a batch: features (n, d), labels (n,)."""
+        """Take in a batch: features (n, d), labels (n,). Raises ValueError for a label that was not announced."""
         features, labels = features.detach().cpu().double(), labels.cpu().long()
+        if not (known := torch.isin(labels, self.classes)).all():
+            raise ValueError(
+                got(
+                    f"label {int(labels[~known][0])}",
+                    need=f"one of the {len(self.classes)} classes that the statistics are for",
+                    do="make them for the labels of all samples",
+                )
+            )
         self._plain = _merged(self._plain, class_moments(features, labels))
         if self.weights.uniform is None:
             roots = self.weights.within.sqrt()[torch.searchsorted(self.classes, labels)]
@@ -75,7 +84,9 @@ class FeatureStatistics:
         """A, (d, r), with A A' the pseudo-inverse of the pooled covariance: dead dimensions are left out."""
         covariance = self.pooled()
         deviations = covariance.diagonal().sqrt()
-        deviations = torch.where(deviations > 0, deviations, torch.inf)
+        # What a dimension that is constant keeps of its value by the rounding of its means.
+        rounding = self.means.abs().amax(0) * self.counts.sum().sqrt() * torch.finfo(torch.float64).eps
+        deviations = torch.where(deviations > rounding, deviations, torch.inf)
         values, vectors = torch.linalg.eigh(covariance / torch.outer(deviations, deviations))
         kept = values > _LEAST_VARIANCE
         directions: Tensor = vectors[:, kept] / values[kept].sqrt() / deviations[:, None]
@@ -148,8 +159,11 @@ class FeatureStatistics:
 
     @property
     def _moments(self) -> ClassMoments:
-        if self._plain is None or len(self._plain.classes) != len(self.classes):
-            raise RuntimeError("not every class has been seen: call update with all batches first")
+        if self._plain is None or not torch.equal(self._plain.counts, self._announced):
+            seen = 0 if self._plain is None else int(self._plain.counts.sum())
+            raise RuntimeError(
+                f"{seen:,} of {int(self._announced.sum()):,} samples have been seen: call update with all batches first"
+            )
         return self._plain
 
 

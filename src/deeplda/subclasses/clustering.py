@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
@@ -136,8 +137,8 @@ def _checked(embeddings: NDArray[Any], labels: NDArray[Any]) -> tuple[Points, La
     return points, labels.astype(np.int64)
 
 
-def _check_settings(k: int | Literal["auto"], *, n_init: int, smallest: int) -> None:
-    if not (k == "auto" or (isinstance(k, int) and k >= 1)):
+def _check_settings(k: object, *, n_init: int, smallest: int) -> None:
+    if k != "auto" and (not isinstance(k, Integral) or k < 1):
         raise ValueError(got(f"k={k!r}", need='at least 1, or "auto"', do="2 is the paper's best"))
     for name, value in (("n_init", n_init), ("smallest", smallest)):
         if value < 1:
