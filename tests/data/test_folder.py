@@ -36,6 +36,17 @@ def test_every_pixel_in_sorted_order(tmp_path: Path) -> None:
     expected = np.stack([pixels(100 * c + i) for c in range(2) for i in range(10)]).transpose(0, 3, 1, 2)
     np.testing.assert_array_equal(source.train.inputs, expected)
     np.testing.assert_array_equal(source.train.labels, [0] * 10 + [1] * 10)
+    assert source.train.files is not None
+    assert source.train.files.tolist() == [f"{name}/{i:02}.png" for name in ("cat", "dog") for i in range(10)]
+
+
+def test_samples_keep_their_files_through_split_and_resize(tmp_path: Path) -> None:
+    data = load_data(photos(tmp_path, n=20), image_size=5)
+    for part in (data.train, data.val, data.test):
+        assert part.files is not None
+        for image, file in zip(part.inputs, part.files, strict=True):
+            whole = np.asarray(Image.open(tmp_path / file).resize((5, 5), Image.Resampling.BILINEAR))
+            np.testing.assert_array_equal(image, whole.transpose(2, 0, 1))
 
 
 @pytest.mark.parametrize("val", ["val", "valid", "validation", "Val"])
@@ -126,6 +137,13 @@ def test_folders_that_are_no_set(tmp_path: Path, folders: list[str], says: str) 
         (tmp_path / name).mkdir(parents=True)
     with pytest.raises(InputError, match=says):
         load_data(tmp_path)
+
+
+def test_a_class_may_be_called_train(tmp_path: Path) -> None:
+    photos(tmp_path, n=8)
+    for i in range(8):
+        save(tmp_path / "train" / f"{i}.png", pixels(i))
+    assert load_data(tmp_path).class_names == ("cat", "dog", "train")
 
 
 def test_links_are_followed_but_never_round_in_circles(tmp_path: Path) -> None:

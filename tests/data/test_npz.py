@@ -50,6 +50,13 @@ def test_rows_become_float32(tmp_path: Path, dtype: str) -> None:
     np.testing.assert_array_equal(npz.read(tmp_path / "a.npz").train.inputs, rows.astype(np.float32))
 
 
+def test_only_what_was_checked_is_read(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.npz")
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("x_train", b"of any size")
+    np.testing.assert_array_equal(npz.read(path).train.inputs, IMAGES)
+
+
 def test_all_parts(tmp_path: Path) -> None:
     path = write(tmp_path / "a.npz", x_val=IMAGES[:4], y_val=LABELS[:4], x_test=IMAGES[4:], y_test=LABELS[4:])
     data = load_data(path)

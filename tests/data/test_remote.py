@@ -1,8 +1,10 @@
 """Fetching, from a server on this machine that can be made to misbehave."""
 
+import gzip
 import hashlib
 import io
 import re
+import struct
 import tarfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,7 +14,7 @@ from threading import Thread
 
 import pytest
 
-from deeplda.data import fetch, load_data, remote
+from deeplda.data import check_data, fetch, load_data, remote
 from deeplda.errors import InputError
 
 ARCHIVE = "cifar-10-binary.tar.gz"
@@ -89,6 +91,12 @@ def offer(server: Server, monkeypatch: pytest.MonkeyPatch, content: bytes) -> No
     monkeypatch.setitem(remote.REMOTES, "cifar10", replace(remote.REMOTES["cifar10"], checksums={ARCHIVE: checksum}))
 
 
+def tiny_idx(name: str) -> bytes:
+    """Ten grey images of one pixel, or their labels, as MNIST packs them."""
+    shape = (10, 1, 1) if "images" in name else (10,)
+    return gzip.compress(struct.pack(f">HBB{len(shape)}I", 0, 8, len(shape), *shape) + bytes(range(10)))
+
+
 def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
@@ -103,9 +111,11 @@ def test_fetch_unpacks_and_load_reads(tmp_path: Path, server: Server, monkeypatc
     assert all((image == label).all() for image, label in zip(data.train.inputs, data.train.labels, strict=True))
     assert fetch("cifar10", tmp_path, base_url=server.url, progress=False) == folder
     assert len(server.ranges) == 1, "what is there and whole is not fetched again"
-    (folder / "test_batch.bin").write_bytes(b"cut")
-    fetch("cifar10", tmp_path, base_url=server.url.rstrip("/"), progress=False)
-    assert load_data("cifar10", data_dir=tmp_path).fingerprint == data.fingerprint
+    for broken in ("test_batch.bin", "batches.meta.txt"):
+        (folder / broken).write_bytes(b"cut")
+        assert not all(row.whole for row in check_data("cifar10", tmp_path))
+        fetch("cifar10", tmp_path, base_url=server.url.rstrip("/"), progress=False)
+        assert load_data("cifar10", data_dir=tmp_path).fingerprint == data.fingerprint
 
 
 def test_a_cut_download_goes_on(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,13 +174,16 @@ def test_a_dangerous_archive_leaves_no_files(
 
 
 def test_mnist_comes_file_by_file(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = {name: name.encode() for name in remote.REMOTES["mnist"].checksums}
+    files = {name: tiny_idx(name) for name in remote.REMOTES["mnist"].checksums}
     server.files = files
     checksums = {name: f"md5:{hashlib.md5(content).hexdigest()}" for name, content in files.items()}
     monkeypatch.setitem(remote.REMOTES, "mnist", replace(remote.REMOTES["mnist"], checksums=checksums))
     folder = fetch("mnist", tmp_path, base_url=server.url, progress=False)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == files
     assert folder == tmp_path / "mnist"
+    (folder / "t10k-labels-idx1-ubyte").write_bytes(b"cut")
+    with pytest.raises(InputError, match=r"t10k-labels-idx1-ubyte is read before it and is not whole .*: remove it"):
+        fetch("mnist", tmp_path, base_url=server.url, progress=False)
 
 
 def test_not_found_and_server_down(tmp_path: Path, server: Server) -> None:

@@ -5,9 +5,11 @@ import hashlib
 import json
 import re
 from html.parser import HTMLParser
+from itertools import product
 
 import numpy as np
 import pytest
+from PIL import Image
 from trained_runs import HOSTILE, image_set, row_set, train_run
 
 from deeplda.errors import InputError
@@ -169,6 +171,19 @@ def test_the_hardest_are_the_surest_mistakes(home):
     assert mistakes == (contents.decided != contents.labels).sum() > 0
     assert (contents.decided[places] != contents.labels[places]).all()
     assert (np.diff(contents.probabilities[places]) <= 0).all()
+
+
+def test_samples_of_a_folder_are_called_by_their_file(tmp_path):
+    rng = np.random.default_rng(0)
+    for name, i in product(("<i>", "b"), range(20)):
+        file = tmp_path / "photos" / name / f"{i}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 255, (8, 8), dtype=np.uint8)).save(file)
+    contents = read_contents(train_run(tmp_path / "run", tmp_path / "photos", epochs=1))
+    assert all((tmp_path / "photos" / name).is_file() for name in contents.names)
+    shown = [contents.names[i] for i in hardest(contents)[0]]
+    assert shown
+    assert all(name in Page(run_page(contents)).text for name in shown)
 
 
 def test_class_figures_are_those_of_scikit_learn():

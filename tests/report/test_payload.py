@@ -26,7 +26,6 @@ def test_points_come_back(rows):
     n = len(rows.labels)
     np.testing.assert_array_equal(unpack(found["labels"], "<u2"), rows.labels)
     np.testing.assert_array_equal(unpack(found["decided"], "<u2"), rows.decided)
-    np.testing.assert_array_equal(unpack(found["places"], "<u4"), rows.places)
     np.testing.assert_allclose(unpack(found["probabilities"], "<u2") / 65535, rows.probabilities, atol=1e-5)
     low, high = np.array(found["low"]), np.array(found["high"])
     places = unpack(found["coordinates"], "<u2").reshape(-1, n).T / 65535
@@ -36,6 +35,7 @@ def test_points_come_back(rows):
 def test_rows_show_their_first_values(rows):
     found = payload.samples(rows)
     assert (found["shown"], found["all"]) == (12, 15)
+    assert found["names"] == [f"test sample {place}" for place in rows.places]
     np.testing.assert_array_equal(unpack(found["values"], "<f4").reshape(-1, 12), rows.samples[:, :12])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -28,9 +29,8 @@ def list_known(*, data_dir: DataDir = None, json_: Json = False) -> None:
     if json_:
         print(json.dumps({"data": here}))
         return
-    where = "" if data_dir is None else f" --data-dir {data_dir}"
     for name, there in here.items():
-        print(f"{name:15} {'here' if there else f'not here: deeplda data fetch {name}{where}'}")
+        print(f"{name:15} {'here' if there else f'not here: deeplda data fetch {name}{_option(data_dir)}'}")
 
 
 def fetch(
@@ -40,7 +40,7 @@ def fetch(
     from deeplda.data import fetch as download
 
     folder = download(name, data_dir, progress=sys.stderr.isatty())
-    print(f"{name} is in {folder}; next: deeplda train {name}")
+    print(f"{name} is in {folder}; next: deeplda train {name}{_option(data_dir)}")
 
 
 def check(
@@ -63,3 +63,7 @@ def check(
     broken = sum(not row.whole for row in rows)
     if broken:
         raise InputError(f"{broken} of {len(rows)} entries are not whole")
+
+
+def _option(data_dir: Path | None) -> str:
+    return "" if data_dir is None else f" --data-dir {shlex.quote(str(data_dir))}"

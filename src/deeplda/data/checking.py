@@ -26,18 +26,29 @@ class FileCheck:
 def check_data(source: str | Path, data_dir: Path | None = None) -> list[FileCheck]:
     """Read every file of a source and tell what is there, broken files included.
 
-    Known set: a row a file. Folder: a row for each class of each part, and one for each broken image. An .npz file:
-    a row a part. Raises InputError only where the source itself does not exist.
+    Known set: a row a file, and one for what is wrong between files that are whole. Folder: a row for each class of
+    each part, and one for each broken image. An .npz file: a row a part. Raises InputError only
+    where the source itself does not exist.
     """
     found = find_source(source)
     if found == "digits":
         return [FileCheck(Path("digits"), "bundled with scikit-learn", True)]
     if isinstance(found, str):
-        return [_check_file(path, found) for path in ON_DISK[found].files(locate(found, data_dir))]
+        return _check_known(found, locate(found, data_dir))
     try:
         return _check_folder(found) if found.is_dir() else _check_npz(found)
     except (InputError, OSError) as error:
         return [FileCheck(found, str(error), False)]
+
+
+def _check_known(name: str, place: Path) -> list[FileCheck]:
+    rows = [_check_file(path, name) for path in ON_DISK[name].files(place)]
+    if all(row.whole for row in rows):
+        try:
+            ON_DISK[name].read(place)
+        except (InputError, OSError) as error:
+            rows.append(FileCheck(place, str(error), False))
+    return rows
 
 
 def _check_file(path: Path, name: str) -> FileCheck:

@@ -11,12 +11,15 @@ from deeplda.data.dataset import Labels, Part, Source
 from deeplda.data.inert_pickle import PickledArray, load_inert
 from deeplda.data.memory import require_memory
 from deeplda.errors import InputError, got
+from deeplda.files import read_small
 
 FOLDERS = ("cifar-10-batches-bin", "cifar-10-batches-py")
 CLASS_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 VAL_SHARE = 0.04  # the paper's 2,000 of 50,000
 _STEMS = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
 _PIXELS = 3 * 32 * 32
+# Bytes of a file with ten names in it.
+MOST_OF_NAMES = 2**16
 
 
 def files(folder: Path) -> list[Path]:
@@ -58,6 +61,7 @@ def _read_binary(path: Path) -> tuple[NDArray[np.uint8], Labels]:
                 f"{path} has {size:,} bytes", need=f"a multiple of {record:,}, one record an image", do="fetch it again"
             )
         )
+    require_memory(size, str(path))
     records = np.fromfile(path, dtype=np.uint8).reshape(-1, record)
     return np.ascontiguousarray(records[:, 1:]).reshape(-1, 3, 32, 32), records[:, 0].astype(np.int64)
 
@@ -86,7 +90,7 @@ def _read_pickled(path: Path) -> tuple[NDArray[np.uint8], Labels]:
 def _class_names(folder: Path) -> tuple[str, ...]:
     names: object = CLASS_NAMES
     if (text := folder / "batches.meta.txt").is_file():
-        names = text.read_text(encoding="utf-8", errors="replace").split()
+        names = read_small(text, MOST_OF_NAMES).decode(errors="replace").split()
     elif (pickled := folder / "batches.meta").is_file():
         meta = load_inert(pickled)
         names = meta.get("label_names") if isinstance(meta, dict) else None

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from deeplda.data.dataset import Part, Source
 from deeplda.data.images import SUFFIXES, Header, decode, in_threads, read_header
 from deeplda.data.memory import require_memory
-from deeplda.errors import InputError, got
+from deeplda.errors import InputError, got, one_line
 
 _PART_NAMES = {
     "train": ("train", "training"),
@@ -135,6 +135,9 @@ def _parts(folder: Path) -> dict[str, Path]:
             )
         if there:
             found[part] = there[0]
+    if len(found) == 1 < len(below) and not any(map(_sub_folders, found.values())):
+        # Beside others, and with no classes in it: a class that is called so.
+        return {"train": folder}
     if found and "train" not in found:
         raise InputError(
             got(f"{folder} has {next(iter(found.values())).name}/ but no train/", need="train/ beside it", do="add it")
@@ -196,9 +199,13 @@ def _differing(one: Path, size: tuple[int, ...], other: Path, other_size: tuple[
 
 def _source(pixels: NDArray[np.uint8], kept: dict[int, Listed], listing: Listing) -> Source:
     def part(name: str) -> Part:
-        of_part = {place: file.label for place, file in kept.items() if file.part == name}
+        of_part = {place: file for place, file in kept.items() if file.part == name}
+        labels = np.array([file.label for file in of_part.values()], dtype=np.int64)
+        files = np.array(
+            [one_line(str(file.path.relative_to(listing.folder))) for file in of_part.values()], dtype=object
+        )
         # A copy, since a view would keep the pixels of all parts alive.
-        return Part(pixels[list(of_part)], np.array(list(of_part.values()), dtype=np.int64))
+        return Part(pixels[list(of_part)], labels, files)
 
     parts = {name: part(name) for name in listing.parts}
     used = {file.path for file in kept.values()}

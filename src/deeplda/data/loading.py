@@ -91,7 +91,7 @@ def _read(source: str | Path, data_dir: Path | None, image_size: int | None, ski
 
 def _resized(source: Source, side: int) -> Source:
     def resized(part: Part) -> Part:
-        return Part(resize_arrays(cast(NDArray[np.uint8], part.inputs), side), part.labels)
+        return replace(part, inputs=resize_arrays(cast(NDArray[np.uint8], part.inputs), side))
 
     if source.train.inputs.ndim != 4:
         raise InputError(

@@ -53,7 +53,8 @@ def _load(path: Path) -> dict[str, NDArray[Any]]:
             members = [name for name in _MEMBERS if f"{name}.npy" in archive.namelist()]
             require_memory(sum(_checked_size(path, archive, name) for name in members), str(path))
         with np.load(path, allow_pickle=False) as loaded:
-            arrays = {name: loaded[name] for name in members}
+            # By the whole name, which was checked: the archive may hold another member without the suffix.
+            arrays = {name: loaded[f"{name}.npy"] for name in members}
     except InputError:
         raise
     except MemoryError:

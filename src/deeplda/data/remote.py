@@ -93,6 +93,11 @@ def fetch(name: str, data_dir: Path | None = None, *, base_url: str | None = Non
         raise InputError(
             got(f"{root} cannot be written ({error.strerror})", need="a folder with room", do="pass another --data-dir")
         ) from None
+    if broken := [row for row in check_data(name, data_dir) if not row.whole]:
+        first = broken[0]
+        raise InputError(
+            f"{name} was fetched, but {first.file} is read before it and is not whole ({first.found}): remove it"
+        )
     return folder
 
 

@@ -7,12 +7,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from deeplda.data.cifar10 import MOST_OF_NAMES
 from deeplda.data.dataset import Labels, Part, Source
 from deeplda.data.memory import require_memory
 from deeplda.errors import InputError, got
+from deeplda.files import read_small
 
 FOLDERS = ("stl10_binary",)
-CLASS_NAMES = ("airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck")
+CLASS_NAMES: tuple[str, ...] = ("airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck")
 VAL_SHARE = 0.2  # the paper's 1,000 of 5,000
 _IMAGE_BYTES = 3 * 96 * 96
 
@@ -66,6 +68,7 @@ def _count_images(path: Path) -> int:
 
 
 def _read_labels(path: Path) -> Labels:
+    require_memory(path.stat().st_size * np.dtype(np.int64).itemsize, str(path))
     labels = np.fromfile(path, dtype=np.uint8).astype(np.int64) - 1
     if (bad := labels[(labels < 0) | (labels > 9)]).size:
         raise InputError(got(f"{path} has the label {bad[0] + 1}", need="labels 1 to 10", do="fetch stl10 again"))
@@ -74,7 +77,9 @@ def _read_labels(path: Path) -> Labels:
 
 def _class_names(folder: Path) -> tuple[str, ...]:
     path = folder / "class_names.txt"
-    names = tuple(path.read_text(encoding="utf-8", errors="replace").split()) if path.is_file() else CLASS_NAMES
+    names = CLASS_NAMES
+    if path.is_file():
+        names = tuple(read_small(path, MOST_OF_NAMES).decode(errors="replace").split())
     if len(names) != 10:
         raise InputError(got(f"{path} has {len(names)} class names", need="10", do="fetch stl10 again"))
     return names

@@ -62,6 +62,7 @@ class RunContents(RunRecord):
     Attributes:
         sizes: how many samples the training, validation and test part have.
         places: (n,) which samples of the test part are shown, in random order, so that none is always drawn on top.
+        names: of the shown ones, such as "test sample 17", or the file.
         samples: the shown ones, uint8 images n x C x H x W or float32 rows n x features.
         labels, decided: (n,) places in class_names.
         probabilities: (n,) of the class decided for.
@@ -73,6 +74,7 @@ class RunContents(RunRecord):
     card: ModelCard
     sizes: dict[str, int]
     places: NDArray[np.int64]
+    names: tuple[str, ...]
     samples: NDArray[np.uint8] | NDArray[np.float32]
     labels: NDArray[np.int64]
     decided: NDArray[np.int64]
@@ -179,6 +181,7 @@ def _look(record: RunRecord, model: Model, data: Data, points: int) -> RunConten
         card=model.card,
         sizes={"training": len(data.train), "validation": len(data.val), "test": len(data.test)},
         places=places,
+        names=tuple(f"test sample {place}" for place in places) if shown.files is None else tuple(shown.files),
         samples=shown.inputs,
         labels=shown.labels,
         decided=scores.argmax(1).numpy(),

@@ -39,11 +39,10 @@ def _images(contents: RunContents, places: NDArray[np.intp]) -> Html:
     for i in places:
         true, decided = _names(contents, i)
         image = element("img", src=picture(np.asarray(contents.samples[i], np.uint8)), alt=f"A sample of class {true}")
-        note = f"{percent(contents.probabilities[i])}, no.\u00a0{contents.places[i]}"
         lines = [
             element("span", "is ", element("b", true)),
             element("span", "taken for ", element("strong" if true != decided else "b", decided)),
-            element("span", note, class_="hint"),
+            element("span", f"{percent(contents.probabilities[i])}, {contents.names[i]}", class_="hint"),
         ]
         cards.append(element("li", image, element("p", lines)))
     small = max(contents.card.sample_shape[1:]) < 64

@@ -36,17 +36,17 @@ def points(contents: RunContents) -> dict[str, Any]:
         "labels": _packed(contents.labels, "<u2"),
         "decided": _packed(contents.decided, "<u2"),
         "probabilities": _packed(np.round(contents.probabilities * _STEPS), "<u2"),
-        "places": _packed(contents.places, "<u4"),
     }
 
 
 def samples(contents: RunContents) -> dict[str, Any]:
-    """What a sample looks like: one sheet of thumbnails, or the first values of rows."""
+    """What samples are called, and what they look like: one sheet of thumbnails, or the first values of rows."""
+    names = {"names": list(contents.names)}
     if contents.images:
         sheet = thumbnail_sheet(np.asarray(contents.samples, dtype=np.uint8))
-        return {"sheet": sheet.source, "tile": sheet.tile, "pitch": sheet.pitch, "columns": sheet.columns}
+        return names | {"sheet": sheet.source, "tile": sheet.tile, "pitch": sheet.pitch, "columns": sheet.columns}
     shown = contents.samples[:, :_MOST_VALUES]
-    return {"values": _packed(shown, "<f4"), "shown": shown.shape[1], "all": contents.samples.shape[1]}
+    return names | {"values": _packed(shown, "<f4"), "shown": shown.shape[1], "all": contents.samples.shape[1]}
 
 
 def densities(contents: RunContents) -> dict[str, Any]:

@@ -110,7 +110,7 @@ def scatter(place: int, caption: Child = ()) -> Html:
 
 def _card() -> Html:
     picture = element("canvas", class_="picture", width=96, height=96)
-    lines = [element("p", class_=name) for name in ("verdict", "truth", "values", "number")]
+    lines = [element("p", class_=name) for name in ("verdict", "truth", "values", "name")]
     return element("div", picture, element("div", lines), class_="card", hidden=True)
 
 

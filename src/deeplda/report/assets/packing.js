@@ -21,15 +21,15 @@ function unpackRun(run) {
     coordinates: unpack(run.coordinates, Uint16Array),
     decided: unpack(run.decided, Uint16Array),
     probabilities: unpack(run.probabilities, Uint16Array),
-    places: unpack(run.places, Uint32Array),
   };
 }
 
-// How a sample looks: `draw` paints an image on a canvas, `text` gives the values of a row.
+// What samples are called, and how they look: `draw` paints an image on a canvas, `text` gives the values of a row.
 function unpackSamples(samples) {
   if (samples.values) {
     const values = unpack(samples.values, Float32Array);
     return {
+      names: samples.names,
       draw: null,
       text(i) {
         const row = Array.from(values.subarray(i * samples.shown, (i + 1) * samples.shown), (v) => short(v));
@@ -42,6 +42,7 @@ function unpackSamples(samples) {
   const ready = sheet.decode();
   const [width, height] = samples.tile;
   return {
+    names: samples.names,
     text: null,
     async draw(canvas, i) {
       const zoom = Math.max(1, Math.floor(96 / Math.max(width, height)));

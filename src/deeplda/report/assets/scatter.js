@@ -250,7 +250,7 @@ class Scatter {
       verdict: (right ? "\u2713 " : "\u2717 taken for ") + classes.names[decided] + ", " + sure,
       truth: right ? "" : "is " + classes.names[label],
       values: this.samples.text ? this.samples.text(i) : "",
-      number: "test sample " + run.places[i],
+      name: this.samples.names[i],
     };
     for (const [name, text] of Object.entries(lines)) this.card.querySelector("." + name).textContent = text;
     this.card.classList.toggle("mistake", !right);
