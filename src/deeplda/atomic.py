@@ -60,6 +60,9 @@ def new_folder(folder: Path, keep: Path | None = None) -> Iterator[Path]:
     Without it there is an instant at which a kill leaves both whole under hidden names, `.NAME.old` and `.NAME.tmp`.
     Raises OSError where the disk cannot take it, safetensors' own words for that included.
     """
+    if folder.is_symlink():
+        # What it points to is replaced, on its own disk, and the link stays.
+        folder = folder.resolve()
     temporary, old = (folder.with_name(f".{folder.name}.{state}") for state in ("tmp", "old"))
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)

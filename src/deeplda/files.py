@@ -42,8 +42,8 @@ def read_small(file: Path, most: int = _MOST) -> bytes:
 
     Raises OSError for others, so that a pipe cannot make us wait, nor a device or a huge file fill the memory.
     """
-    # Without O_NONBLOCK, to open a pipe that nobody writes to would never return.
-    with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as stream:
+    # Without O_NONBLOCK, which Windows lacks, to open a pipe that nobody writes to would never return.
+    with os.fdopen(os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as stream:
         status = os.fstat(stream.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "Not a regular file", str(file))

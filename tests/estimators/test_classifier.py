@@ -262,6 +262,10 @@ class TestSettings:
         assert classifier.fit(*iris).score(*iris) > 0.9
         assert classifier.transform(iris[0]).shape == (150, 2)
 
+    def test_dlda_is_alpha_one(self, iris):
+        with pytest.raises(ValueError, match="objective dlda is alpha 1"):
+            DeepLDAClassifier(objective="dlda", alpha=0.3, **FAST).fit(*iris)
+
     def test_a_narrow_embedding_is_worth_one_warning(self, iris):
         with pytest.warns(UserWarning, match="a wider output") as caught:
             DeepLDAClassifier(embedding_dim=1, **FAST).fit(*iris)

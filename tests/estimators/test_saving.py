@@ -93,11 +93,23 @@ def build(sample_shape, embedding_dim):
 def test_own_networks_are_named_again(tmp_path, network):
     classifier = DeepLDAClassifier(network=network, **FAST).fit(ROWS, LABELS)
     classifier.save(tmp_path / "saved")
-    with pytest.raises(ValueError, match="need your word that it may run"):
+    with pytest.raises(ValueError, match="your word that it may run: pass network=, the module or callable that"):
         DeepLDAClassifier.load(tmp_path / "saved")
     loaded = DeepLDAClassifier.load(tmp_path / "saved", network=network)
     same(loaded, classifier)
     assert loaded.network is network
+
+
+def test_a_link_stays_and_what_it_points_to_is_replaced(tmp_path):
+    (tmp_path / "there").mkdir()
+    classifier = DeepLDAClassifier(**FAST).fit(ROWS, LABELS)
+    classifier.save(tmp_path / "there" / "saved")
+    (tmp_path / "link").symlink_to(tmp_path / "there" / "saved")
+    for _ in range(2):
+        classifier.save(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert [path.name for path in (tmp_path / "there").iterdir()] == ["saved"]
+    same(DeepLDAClassifier.load(tmp_path / "link"), classifier)
 
 
 def test_code_named_by_a_folder_is_not_run_on_its_word(tmp_path):

@@ -91,6 +91,13 @@ def test_last_and_previous(tmp_path):
         assert read_checkpoint(checkpoints / "previous", run.identity).counters.epoch == 2
 
 
+def test_the_best_is_found_where_a_kill_left_it(tmp_path):
+    with open_run(tmp_path / "run", RunConfig(), "data") as run:
+        run.save("best", snapshot(3))
+        (run.path / "checkpoints" / "best").rename(run.path / "checkpoints" / ".best.old")
+        assert run.best().counters.epoch == 3
+
+
 @pytest.mark.parametrize("moment", range(8))
 def test_a_crash_between_any_two_steps_of_the_exchange_leaves_a_whole_checkpoint(tmp_path, monkeypatch, moment):
     with open_run(tmp_path / "run", RunConfig(), "data") as run:

@@ -261,6 +261,9 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         named = parameters.get("network")
         if network is None and isinstance(named, str) and ":" in named:
             raise code_not_run(folder, named, f"pass network={named!r}")
+        if network is None and "network" not in parameters:
+            code = read_card(folder / "model.json").network
+            raise code_not_run(folder, code, "pass network=, the module or callable that the classifier was made with")
         if network is not None:
             parameters["network"] = network
         if record.class_weight is not None:

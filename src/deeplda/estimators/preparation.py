@@ -44,8 +44,6 @@ def run_settings(parameters: Mapping[str, Any], seed: int) -> RunConfig:
             got(f"predictor is {parameters['predictor']!r}", need=f"one of {PREDICTORS}", do="check the spelling")
         )
     settings = {name: plain(parameters[name]) for name in _SETTINGS}
-    if settings["objective"] == "dlda":
-        del settings["alpha"]
     network = parameters["network"]
     if "subclasses" in parameters and settings["embedding_dim"] is None:
         settings["embedding_dim"] = "subclasses"

@@ -35,7 +35,8 @@ def load(path: str | Path, *, network: str | nn.Module | None = None, device: st
     folder = folder / "model" if (folder / "model").is_dir() else folder
     card = read_card(folder / "model.json")
     if not isinstance(network, nn.Module) and ":" in card.network and network != card.network:
-        raise code_not_run(folder, card.network, f"pass network={card.network!r} (--network on the command line)")
+        do = f"pass network={card.network!r} (--network on the command line), or a module of that kind"
+        raise code_not_run(folder, card.network, do)
     state = read_tensors(folder / "weights.safetensors")
     model = _with_room_for(state, card, network if isinstance(network, nn.Module) else None, folder)
     _load_weights(model, state, folder / "weights.safetensors")

@@ -184,7 +184,7 @@ class Model(nn.Module):
             raise InputError(got("inputs that are NaN or infinite", need="numbers", do=do))
         if inputs.ndim == 4 and self.normalisation.mean.max() > 1 and inputs.min() >= 0 and 0 < inputs.max() <= 1:
             raise InputError(
-                got("images of 0 to 1", need="the range of the training images, 0 to 255", do="multiply them by 255")
+                got("images of 0 to 1", need="the range of the training images", do="scale them as those were")
             )
 
     def place(self, device: torch.device) -> Model:

@@ -78,7 +78,8 @@ class Snapshot:
         wanted = _ADAM if isinstance(optimizer, torch.optim.Adam) else _MOMENTUM
         found, state = self._under("optimizer."), dict[int, dict[str, Tensor]]()
         for place, parameter in enumerate(parameters):
-            own = {key: found.pop(f"{place}.{key}") for key in wanted if f"{place}.{key}" in found}
+            # Copies: the optimiser keeps what it is given, and that may be a view of the file.
+            own = {key: found.pop(f"{place}.{key}").clone() for key in wanted if f"{place}.{key}" in found}
             like = {key: torch.zeros(()) if key == "step" else parameter for key in own}
             if own and (own.keys() != wanted or not all(_alike(like[key], own[key]) for key in own)):
                 raise InputError(_foreign(f"optimizer.{place}"))

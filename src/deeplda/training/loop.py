@@ -147,6 +147,8 @@ def train(
         best = world.from_first(run.best() if world.first else None)
         assert best is not None
         best.restore(trainee.trained)
+        # After a kill and on other arithmetic, an epoch that was run again need not be the one that was kept.
+        counters.best_epoch = best.counters.epoch
         return _finish(data, run, trainee, counters, progress)
 
 

@@ -9,6 +9,7 @@ import os
 import platform
 import re
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -27,6 +28,8 @@ from deeplda.training.metric_rows import whole_rows
 
 # A row has a number for each pair of classes, and there may be thousands of epochs.
 _MOST_METRICS = 2**30
+# To take a run's lock, and the seconds between them.
+_TRIES, _BETWEEN_TRIES = 3, 0.02
 _LIBRARIES = ("deeplda", "torch", "numpy", "scikit-learn", "safetensors")
 
 
@@ -63,7 +66,8 @@ class RunFolder:
 
     def best(self) -> Snapshot:
         """The checkpoint with the best validation."""
-        found = self._first_whole("best")
+        # A kill while it was replaced leaves the one before under its hidden name.
+        found = self._first_whole("best", ".best.old")
         if found is None:
             reason = self.notes[-1] if self.notes else f"{self.path / 'checkpoints' / 'best'} is gone"
             raise InputError(f"{reason}: train again")
@@ -119,10 +123,7 @@ def open_run(
     except OSError as error:
         raise InputError(f"{path} cannot be written ({error.strerror}): choose another --run folder") from None
     try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            raise InputError(f"{path} is in use by another process: wait for it, or choose another --run") from None
+        _take(lock, path, wait=wait)
         if not (path / "run.toml").exists():
             write_text(path / "environment.json", json.dumps(_environment(data_fingerprint), indent=2) + "\n")
             write_text(path / "run.toml", config.to_toml())
@@ -133,6 +134,19 @@ def open_run(
         yield RunFolder(path, config, data_fingerprint)
     finally:
         os.close(lock)
+
+
+def _take(lock: int, path: Path, *, wait: bool) -> None:
+    """Lock, or raise InputError where another process keeps it. Who only looks whether it is locked has it briefly."""
+    for left in reversed(range(_TRIES)):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            return
+        except BlockingIOError:
+            if not left:
+                in_use = f"{path} is in use by another process: wait for it, or choose another --run"
+                raise InputError(in_use) from None
+            time.sleep(_BETWEEN_TRIES)
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
