@@ -175,6 +175,8 @@ def test_a_search_with_the_scatters_of_dorfer(defined):
         (("--network", "dorfernet"), "24"),
         (("--epochs", "0"), "epochs is"),
         (("--storage", "nonsense", *TINY), "storage is no URL"),
+        (("--sweep", "typo"), "typo, which has no sweep.toml, need a sweep's folder: check the name"),
+        (("--train-on-all", *TINY), "pass --no-train-on-all"),
         (("--storage", "sqlite:///x.db", *TINY), "two workers can take the same trial"),
     ],
 )

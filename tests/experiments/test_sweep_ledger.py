@@ -171,7 +171,7 @@ def test_trials_below_the_median_are_pruned(open_ledger):
 def test_other_settings_in_the_same_storage_are_refused(ledger, open_ledger):
     ledger.agree({"epochs": 1})
     open_ledger().agree({"epochs": 1})
-    with pytest.raises(InputError, match="another sweep named s"):
+    with pytest.raises(InputError, match="a sweep named s with another epochs"):
         open_ledger().agree({"epochs": 2})
 
 

@@ -67,6 +67,6 @@ def test_the_password_is_not_written_down(tmp_path, storage_url):
 def test_a_name_that_is_taken_by_other_settings_is_refused(tmp_path, storage_url):
     grid = {"alpha": [0.0], "seed": [0]}
     open_sweep(tmp_path / "a" / "s", Definition(settings=TINY, grid=grid), storage_url)
-    with pytest.raises(InputError, match="another sweep named s"):
+    with pytest.raises(InputError, match="a sweep named s with another epochs"):
         open_sweep(tmp_path / "b" / "s", Definition(settings=TINY | {"epochs": 2}, grid=grid), storage_url)
     assert not (tmp_path / "b" / "s" / "sweep.toml").exists()

@@ -36,7 +36,7 @@ def sweep(
     *,
     table: Annotated[
         Literal[1, 2, 3] | None,
-        Parameter(help="A table of the paper's results, with its data: 1 is STL-10, 2 CIFAR-10, 3 subclasses."),
+        Parameter(help="Of the paper's tables of results, with its data: 1 is STL-10, 2 CIFAR-10, 3 subclasses."),
     ] = None,
     scale: Annotated[
         Literal["full", "quick"] | None, Parameter(help="Of a table; quick: less width, epochs and values of alpha.")
@@ -67,6 +67,7 @@ def sweep(
     Examples: deeplda sweep cifar10 --recipe quick --alphas 0,0.5,1 --workers 2;  deeplda sweep --table 2 --scale quick
     """
     from deeplda.experiments.sweeps.definition import sweep_file
+    from deeplda.experiments.sweeps.storage import while_it_answers
 
     if workers < 1:
         raise InputError(got(f"workers is {workers}", need="at least 1", do="leave it out for one"))
@@ -75,11 +76,12 @@ def sweep(
     if data is not None:
         chosen["data"] = data
     others = {name: value for name, value in chosen.items() if name != "network"}
-    if (
-        folder is not None
-        and sweep_file(folder).exists()
-        and not (others or axes or recipe or table or scale or search)
-    ):
+    told = axes or recipe or table or scale or search
+    there = folder is not None and sweep_file(folder).exists()
+    if folder is not None and not (chosen or told or there):
+        do = "check the name; for a new sweep say of what, as in deeplda sweep digits"
+        raise InputError(got(f"{folder}, which has no {sweep_file(folder).name}", need="a sweep's folder", do=do))
+    if folder is not None and there and not (others or told):
         _allow_code(folder, chosen.get("network"))
         definition = None
     elif table is not None:
@@ -89,8 +91,9 @@ def sweep(
     if folder is None:
         assert definition is not None
         folder = Path("sweeps") / default_name(definition)
-    sweep, stopped = _run(folder, definition, storage, workers, retry=retry, quiet=quiet)
-    _conclude(sweep, stopped=stopped, as_json=json_)
+    with while_it_answers():
+        sweep, stopped = _run(folder, definition, storage, workers, retry=retry, quiet=quiet)
+        _conclude(sweep, stopped=stopped, as_json=json_)
 
 
 def _allow_code(folder: Path, network: str | None) -> None:

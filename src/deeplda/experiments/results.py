@@ -73,7 +73,7 @@ def read_results(folder: Path) -> SweepResults:
     """The finished runs of the sweep in `folder`. Raises InputError where it is no sweep, or none is finished."""
     file = sweep_file(folder)
     if not file.exists():
-        raise InputError(f"{folder} is no sweep: it has no {file.name}; run one with deeplda sweep --sweep {folder}")
+        raise InputError(f"{folder} is no sweep: it has no {file.name}: check the name; deeplda sweep makes one")
     definition = Definition.read(file)
     settings: dict[str, Setting] = {}
     finished = list(_finished(folder, definition))

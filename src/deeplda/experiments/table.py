@@ -66,7 +66,7 @@ class ResultTable:
 
 
 def result_table(results: SweepResults) -> ResultTable:
-    """The table of a sweep. The row with the best mean validation accuracy is the chosen one; test never chooses."""
+    """The table of a sweep, with the best LDA objective by mean validation accuracy chosen; test never chooses."""
     chosen = _chosen(results.settings)
     rows = tuple(_row(setting, results, chosen=setting is chosen) for setting in results.settings)
     names = dict.fromkeys(name for row in rows for name in row.test)
@@ -140,17 +140,22 @@ def _nearest(setting: Setting, candidates: list[Setting]) -> Setting | None:
 
 def _title(results: SweepResults) -> str:
     table = results.definition.table
-    what = f"the paper's Table {table}, " if table else ""
+    # The paper's first table shows the network: ours are counted among those of results.
+    what = f"the paper's Table {table + 1}, " if table else ""
     scale = {"quick": ", QUICK SCALE", "changed": ", CHANGED SETTINGS"}.get(results.definition.scale or "", "")
     return f"{what}{results.definition.data}: test accuracy in %{scale}"
 
 
 def _notes(results: SweepResults, rows: tuple[Row, ...]) -> tuple[str, ...]:
-    notes = ["* chosen by validation accuracy, which test accuracy has no part in"]
+    among = "LDA objectives" if any(row.setting.objective != "cce" for row in rows) else "settings"
+    notes = [f"* the best of the {among} by validation accuracy, which test accuracy has no part in"]
     if any(row.paper for row in rows):
         notes.append(_about_the_paper(results))
     if results.done < results.trials:
-        notes.append(f"{results.trials - results.done} of {results.trials} trials are not done")
+        notes.append(
+            f"{results.trials - results.done} of {results.trials} trials have no result here: "
+            "they wait, failed, were ended early or ran elsewhere"
+        )
     comparisons = sum(found.low is not None for row in rows for _, found in row.against.values())
     if comparisons > 1:
         notes.append(

@@ -138,9 +138,10 @@ class Ledger:
         if known is None:
             self.study.set_user_attr("settings", shared)
         elif known != shared:
+            other = ", ".join(sorted(name for name in known | shared if known.get(name) != shared.get(name)))
             raise InputError(
-                f"the storage holds another sweep named {self.study.study_name}, with other settings: "
-                "choose another --sweep folder"
+                f"the storage holds a sweep named {self.study.study_name} with another {other}: where it is another "
+                "sweep, choose another --sweep folder; where it is this one, give it the same, paths too"
             )
 
     def attempts(self) -> list[Attempt]:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import optuna
+from optuna.exceptions import StorageInternalError
 from optuna.pruners import MedianPruner, NopPruner
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.study import StudyDirection
 
-from deeplda.errors import InputError, got
+from deeplda.errors import InputError, TrainingError, got
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
@@ -24,6 +26,18 @@ if TYPE_CHECKING:
 # Two machines that create the tables of an empty database at the same moment get in each other's way once.
 _TRIES = 5
 _PIECE = 4096
+
+
+@contextmanager
+def while_it_answers() -> Iterator[None]:
+    """A storage that goes away meanwhile is a TrainingError."""
+    try:
+        yield
+    except StorageInternalError as error:
+        reason = str(error.__cause__ or error).splitlines()[0]
+        raise TrainingError(
+            f"the storage does not answer ({reason}); the runs are saved: start the same command again"
+        ) from None
 
 
 def open_study(name: str, folder: Path, url: str | None, *, prune: bool) -> tuple[optuna.Study, BaseStorage]:

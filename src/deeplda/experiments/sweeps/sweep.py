@@ -82,8 +82,10 @@ def _agree(folder: Path, definition: Definition | None, place: str | None) -> De
     there = Definition.read(file)
     if there.storage != place:
         raise InputError(
-            f"the states of {folder} are kept in {there.storage or 'the folder itself'}: "
-            + ("pass its URL as --storage" if there.storage else "leave --storage out")
+            f"the states of {folder} are kept in {there.storage}: pass its URL as --storage"
+            if there.storage
+            else f"the states of {folder} are kept in the folder itself: leave --storage out, or, in a sweep that was "
+            f'not begun yet, write storage = "{place}" at the top of {file.name}'
         )
     if definition is not None and (found := there.difference(definition)):
         raise InputError(

@@ -8,14 +8,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from optuna.exceptions import StorageInternalError
-
 from deeplda.data import Data
 from deeplda.errors import InputError, StoppedError, TrainingError
 from deeplda.experiments.results import write_trials
 from deeplda.experiments.sweeps.ledger import Attempt, LostError
 from deeplda.experiments.sweeps.liveness import DeathWatch, Heart, Presence, is_locked
 from deeplda.experiments.sweeps.search import draw
+from deeplda.experiments.sweeps.storage import while_it_answers
 from deeplda.experiments.sweeps.sweep import Sweep, alone
 from deeplda.training.checkpoint import Counters
 from deeplda.training.config import LoopConfig, RunConfig
@@ -50,7 +49,7 @@ class TrialProgress(Progress):
 def require_validation(config: LoopConfig, data: Data) -> None:
     """Raise InputError where there is nothing to choose by."""
     if config.train_on_all:
-        raise InputError("a sweep chooses by the validation part that train_on_all trains on: set it to false")
+        raise InputError("a sweep chooses by the validation part that train_on_all trains on: pass --no-train-on-all")
     if len(data.val) == 0:
         raise InputError(f"{data.name} has no validation part, by which a sweep chooses: give it one")
 
@@ -60,26 +59,20 @@ def work(sweep: Sweep, stop: Callable[[], bool]) -> None:
 
     While others run the last trials this worker stays, to take up what a dead one leaves.
     """
-    with Presence(sweep.folder) as presence:
+    with Presence(sweep.folder) as presence, while_it_answers():
         watch = DeathWatch(sweep.folder)
-        try:
-            while not stop():
-                _bury_the_dead(sweep, watch)
-                attempt = sweep.ledger.claim(presence.name, presence.machine, lambda name: _not_now(sweep, name))
-                if attempt is not None:
-                    _run(sweep, attempt, stop)
-                    record(sweep)
-                elif sweep.settled():
-                    return
-                else:
-                    time.sleep(_IDLE_SECONDS)
-                    # A worker may have died between ending an attempt and having the trial wait again.
-                    sweep.ledger.enqueue(sweep.trials)
-        except StorageInternalError as error:
-            reason = str(error.__cause__ or error).splitlines()[0]
-            raise TrainingError(
-                f"the storage does not answer ({reason}); the runs are saved: start the same command again"
-            ) from None
+        while not stop():
+            _bury_the_dead(sweep, watch)
+            attempt = sweep.ledger.claim(presence.name, presence.machine, lambda name: _not_now(sweep, name))
+            if attempt is not None:
+                _run(sweep, attempt, stop)
+                record(sweep)
+            elif sweep.settled():
+                return
+            else:
+                time.sleep(_IDLE_SECONDS)
+                # A worker may have died between ending an attempt and having the trial wait again.
+                sweep.ledger.enqueue(sweep.trials)
 
 
 def record(sweep: Sweep) -> None:
