@@ -212,7 +212,9 @@ def test_mistakes_are_answered_with_one_sentence(home, arguments, message):
 
 
 def test_cross_entropy_reports_softmax(tmp_path):
-    done = deeplda("train", "--objective", "cce", *QUICK, "--embedding-dim", "5", "--json", cwd=tmp_path, check=0)
+    given = ("--objective", "cce", *QUICK, "--embedding-dim", "5", "--lam", "0.1")
+    done = deeplda("train", *given, "--json", cwd=tmp_path, check=0)
+    assert "note: --lam has no effect with objective cce" in done.stderr.splitlines()
     summary = json.loads(done.stdout)
     assert set(summary["test"]["predictors"]) == {"softmax"}
     assert summary["run"] == "runs/digits-cce"

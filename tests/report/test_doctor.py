@@ -208,6 +208,16 @@ def test_a_rare_class_not_learnt_is_to_be_weighted():
     assert "--class-weight" not in only(rows, class_weight="balanced").do
 
 
+def test_what_is_rare_is_told_by_the_training_part_not_by_a_validation_part_of_another_kind():
+    rows = run(test=[0.98, 0.98, 0.1, 0.98, 0.98])
+    assert "--class-weight" not in only(rows).do
+    rows[-1]["train_counts"] = [1000, 1000, 200, 1000, 1000]
+    assert "--class-weight balanced" in only(rows).do
+    healthy = run()
+    healthy[-1]["train_counts"] = [500, 500, 500, 500, 10]
+    assert 'about 1.0 samples of class "elk"' in only(healthy, batch_size=200).what
+
+
 def test_a_class_with_a_handful_of_samples_is_not_judged():
     rows = run(samples=(200, 200, 4, 200, 200), test=[0.98, 0.98, 0, 0.98, 0.98])
     assert only(rows, batch_size=1000).severity == "good"

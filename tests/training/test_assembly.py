@@ -50,6 +50,17 @@ class Two(World):
         return [value, value]
 
 
+def test_two_classes_have_to_be_in_every_batch():
+    data = load_data("digits")
+    places = [*np.flatnonzero(data.train.labels == 0), *np.flatnonzero(data.train.labels == 1)[:2]]
+    rare = replace(data, train=data.train.take(np.array(places)), class_names=("many", "few"))
+    n = len(rare.train)
+    with pytest.raises(InputError, match=f"2 training samples that are not many for .* --batch-size {-(-n // 2)} "):
+        check_settings(RunConfig(batch_size=n // 3), rare)
+    check_settings(RunConfig(batch_size=-(-n // 2)), rare)
+    check_settings(RunConfig(batch_size=n // 3, objective="cce"), rare)
+
+
 def test_the_smallest_batch_has_two_samples_for_each_process():
     """1,257 images in batches of 4 are 315 batches, some of them of 3."""
     data = load_data("digits")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deeplda.errors import InputError
-from deeplda.training.config import RunConfig
+from deeplda.training.config import RunConfig, without_effect
 from deeplda.training.schedule import learning_rate
 
 
@@ -45,6 +45,33 @@ def test_mistakes_are_named_on_one_line(tmp_path, text, message):
 
 def test_dlda_is_alpha_one():
     assert RunConfig(objective="dlda").alpha == 1.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "idle"),
+    [
+        ({"label_smoothing": 0.2}, {"label_smoothing": "objective"}),
+        ({"label_smoothing": 0.2, "objective": "cce"}, {}),
+        ({"statistic": "smallest", "objective": "cce", "class_weight": "balanced"}, {"statistic": "objective"}),
+        ({"epsilon": 0.5, "lam": 0.1}, {"epsilon": "statistic"}),
+        ({"epsilon": 0.5, "statistic": "smallest"}, {}),
+        (
+            {"filter_learning_rate": 0.1, "halve_every": 3},
+            {"filter_learning_rate": "optimizer", "halve_every": "schedule"},
+        ),
+        ({"filter_learning_rate": 0.1, "optimizer": "muon", "halve_every": 3, "schedule": "halving"}, {}),
+        ({"flip_order": "alternating"}, {"flip_order": "flip"}),
+        ({"flip_order": "alternating", "flip": True}, {}),
+        (
+            {"cluster_starts": 3, "autoencoder_epochs": 2},
+            {"cluster_starts": "subclasses", "autoencoder_epochs": "subclasses"},
+        ),
+        ({"cluster_starts": 3, "autoencoder_epochs": 2, "subclasses": "auto"}, {}),
+    ],
+)
+def test_settings_without_effect_are_found(settings, idle):
+    assert without_effect(RunConfig(**settings), settings) == idle
+    assert without_effect(RunConfig(**settings), []) == {}
 
 
 def test_the_papers_schedule_halves():

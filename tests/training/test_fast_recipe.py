@@ -74,6 +74,13 @@ def test_rows_have_no_mirror_image(tmp_path):
         evaluate(load(tmp_path / "run"), read_data(RunConfig(data=str(data))).test, mirror=True)
 
 
+@pytest.mark.parametrize("augmentation", [{"flip": True}, {"translate": 2}])
+def test_rows_can_be_neither_mirrored_nor_moved(augmentation, tmp_path):
+    config = RunConfig(data=str(row_set(tmp_path / "rows.npz", ["a", "b"])), epochs=1, **augmentation)
+    with pytest.raises(InputError, match=f"{next(iter(augmentation))} for samples of shape .* need images"):
+        run_to_end(config, tmp_path / "run", Progress("quiet"))
+
+
 def test_cost_by_hand(run, images):
     """Three convolutional passes a layer, but for the gradient at the image and at the fixed whitening filters."""
     layers = [(24, 8, 23), (8, 8, 11), (8, 32, 11), (32, 32, 5), (32, 32, 5), (32, 32, 2)]

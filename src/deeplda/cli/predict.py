@@ -137,7 +137,8 @@ def _show(predictions: list[Prediction], columns: list[str]) -> None:
 
     table = Table()
     for column in columns:
-        table.add_column(column, justify="right" if column in ("probability", "distance") else "left")
+        # Whole names, over several lines if need be: those of one folder differ at their ends.
+        table.add_column(column, justify="right" if column in ("probability", "distance") else "left", overflow="fold")
     for prediction in predictions:
         cells = (prediction[column] for column in columns)
         table.add_row(*(f"{cell:.4f}" if isinstance(cell, float) else one_line(cell) for cell in cells))

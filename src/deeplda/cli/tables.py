@@ -30,8 +30,10 @@ def print_scores(
     if len(class_names) <= _MOST_CLASSES:
         by = f"by {next(iter(scores['predictors']))}" + (", without mirror images" if mirrored else "")
         decided = Table("true \\ decided", title=f"confusion matrix, {by}", title_justify="left")
+        widest = max(len(str(count)) for row in scores["confusion"] for count in row)
         for name in class_names:
-            decided.add_column(one_line(name), justify="right")
+            # Names may be broken over lines where the terminal is narrow; numbers may not.
+            decided.add_column(one_line(name), justify="right", overflow="fold", min_width=widest)
         for name, row in zip(class_names, scores["confusion"], strict=True):
             decided.add_row(one_line(name), *(str(count) for count in row))
         console.print(decided)

@@ -14,7 +14,7 @@ from cyclopts import Parameter
 from deeplda.cli.numbers import WholeNumber
 from deeplda.cli.processes import in_a_job, is_silent, run_together
 from deeplda.errors import InputError, StoppedError, code_not_run
-from deeplda.training.config import RunConfig, TrainConfig, with_whole_paths
+from deeplda.training.config import RunConfig, TrainConfig, with_whole_paths, without_effect
 
 if TYPE_CHECKING:
     from deeplda.training.progress import Progress
@@ -57,6 +57,8 @@ def train(
             lambda: _agree_with(folder, settings, chosen, recipe, resume=resume) if world.first else None
         )
         settings = world.from_first(decided) or settings
+        if world.first:
+            _say_what_is_idle(settings, chosen)
         progress = _progress(folder, silent=quiet or is_silent(), tensorboard=tensorboard and world.first)
         summary = _train(folder, settings, progress, world)
         if not world.first:
@@ -100,6 +102,8 @@ def _agree_with(
     folder: Path, settings: RunConfig, chosen: dict[str, Any], recipe: str | None, *, resume: bool
 ) -> RunConfig:
     """The settings of the run that is there, where there is one and it may go on; else `settings`."""
+    from deeplda.experiments.recipes import read_recipe
+
     if folder.is_file():
         raise InputError(f"{folder} is a file: name the folder of the run as --run")
     there = (folder / "run.toml").exists()
@@ -114,13 +118,19 @@ def _agree_with(
     existing = RunConfig.read(folder / "run.toml")
     if ":" in (existing.network or "") and settings.network != existing.network:
         raise code_not_run(folder, str(existing.network), f"pass --network {existing.network}")
-    names = set(chosen) if recipe is None else set(RunConfig.model_fields)
-    for name in sorted(names):
+    for name in sorted({*chosen, *(read_recipe(recipe) if recipe else ())}):
         if (before := getattr(existing, name)) != (now := getattr(settings, name)):
+            which = "it" if name in chosen else "--recipe"
             raise InputError(
-                f"{folder} was started with {name} {before}, not {now}: leave it out, or choose another --run"
+                f"{folder} was started with {name} {before}, not {now}: leave {which} out, or choose another --run"
             )
     return existing
+
+
+def _say_what_is_idle(settings: RunConfig, chosen: dict[str, Any]) -> None:
+    for name, other in without_effect(settings, chosen).items():
+        option, value = name.replace("_", "-"), str(getattr(settings, other)).lower()
+        print(f"note: --{option} has no effect with {other} {value}", file=sys.stderr)
 
 
 def _train(folder: Path, settings: RunConfig, progress: Progress, world: World) -> dict[str, Any]:

@@ -104,6 +104,7 @@ class Classifier:
             "validation": evaluate(self.model, data.val, world=self.world),
             "test": evaluate(self.model, data.test, watch, self.world),
             "class_names": list(data.class_names),
+            "train_counts": self._train_counts(data.train),
         }
         if self.config.tta == "mirror":
             found["mirrored"] = {
@@ -111,6 +112,11 @@ class Classifier:
                 "test": evaluate(self.model, data.test, watch, self.world, mirror=True),
             }
         return found
+
+    def _train_counts(self, train: Part) -> list[int]:
+        """How many training samples each class has."""
+        classes = np.asarray(self.model.card.subclass_map.parents)[train.labels]
+        return [int(count) for count in np.bincount(classes, minlength=len(self.model.class_names))]
 
     def flops(self, sample_shape: tuple[int, ...]) -> int:
         """Of forward and backward pass of one sample."""
@@ -265,8 +271,8 @@ def check_settings(config: RunConfig, data: Data, world: World = ALONE) -> None:
     pick_device(config.device)
     with fitting_in_memory():
         _build_network(config, data, SubclassMap(tuple(range(len(data.class_names)))))
-    if config.tta == "mirror" and len(data.sample_shape) != 3:
-        raise InputError(no_mirror_image(data.sample_shape))
+    if len(data.sample_shape) != 3:
+        _refuse_augmentation(config, data)
     # Stratified batches differ by one sample, so that some have less than was asked for.
     smallest = len(data.train) // math.ceil(len(data.train) / config.batch_size)
     if min(smallest, config.batch_size) < 2 * world.size:
@@ -277,16 +283,43 @@ def check_settings(config: RunConfig, data: Data, world: World = ALONE) -> None:
                 do="raise --batch-size",
             )
         )
+    if config.objective != "cce" and config.sampler == "stratified":
+        _require_two_classes_in_each_batch(config, data)
+
+
+def _require_two_classes_in_each_batch(config: RunConfig, data: Data) -> None:
+    """Raise InputError where an epoch has more batches than samples that are not of the commonest class."""
+    counts, batches = np.bincount(data.train.labels), math.ceil(len(data.train) / config.batch_size)
+    others = len(data.train) - int(counts.max())
+    if batches > others:
+        raise InputError(
+            got(
+                f"{others} training samples that are not {data.class_names[counts.argmax()]} for {batches} batches",
+                need="two classes in every batch",
+                do=f"pass --batch-size {math.ceil(len(data.train) / others)} or more, or add samples",
+            )
+        )
+
+
+def _refuse_augmentation(config: RunConfig, rows: Data) -> None:
+    if config.tta == "mirror":
+        raise InputError(no_mirror_image(rows.sample_shape))
+    for name in ("flip", "translate"):
+        if getattr(config, name):
+            raise InputError(got(f"{name} for samples of shape {rows.sample_shape}", need="images", do="leave it out"))
 
 
 def pick_device(name: str) -> torch.device:
     """The device of that name, "auto" for CUDA where there is one. Raises InputError where it cannot be used."""
     try:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else torch.device(name)
-        torch.zeros(1, device=device).item()
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        # In float64, which predictors work in and some devices lack.
+        torch.zeros(1, dtype=torch.float64, device=device).item()
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
         reason = str(error).splitlines()[0].partition(". ")[0]
-        raise InputError(got(f"device {name!r} ({reason})", need="one this machine has", do="use cpu")) from None
+        raise InputError(
+            got(f"device {name!r} ({reason})", need="one this machine has, with float64", do="use cpu")
+        ) from None
     return device
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -14,6 +15,18 @@ from deeplda.files import expanded, read_toml
 
 # What decides which samples a run has, and in which part: runs that agree in these share their data.
 DATA_SETTINGS = ("data", "data_dir", "image_size", "split_seed", "train_on_all", "skip_unreadable")
+
+# Settings that do nothing where another one has one of these values.
+_IDLE: tuple[tuple[str, tuple[Any, ...], tuple[str, ...]], ...] = (
+    ("objective", ("rdlda", "dlda"), ("label_smoothing",)),
+    ("objective", ("cce",), ("alpha", "lam", "epsilon", "statistic", "scatter")),
+    ("statistic", ("wilks", "pillai", "hotelling"), ("epsilon",)),
+    ("optimizer", ("sgd",), ("filter_learning_rate",)),
+    ("schedule", ("one-cycle", "linear"), ("halve_every",)),
+    ("flip", (False,), ("flip_order",)),
+    ("subclasses", (1,), ("cluster_on", "cluster_starts", "smallest_cluster", "subclass_decision")),
+    ("subclasses", (1,), ("autoencoder_epochs", "autoencoder_optimizer", "autoencoder_learning_rate")),
+)
 
 # More than anything here can be; TOML and torch end at 64 bits.
 Whole = Annotated[int, Field(lt=2**31)]
@@ -120,7 +133,9 @@ class TrainConfig(LoopConfig, ObjectiveConfig):
                 raise ValueError("objective dlda is alpha 1: leave alpha out, or use objective rdlda")
             object.__setattr__(self, "alpha", 1.0)
         if self.train_on_all and self.patience is not None:
-            raise ValueError("patience needs the validation part that train_on_all trains on: leave one of them out")
+            raise ValueError(
+                "patience needs the validation part that train_on_all trains on: leave it out, or --no-train-on-all"
+            )
         if self.scatter == "dorfer" and (self.statistic in ("wilks", "pillai") or self.class_weight):
             raise ValueError("scatter dorfer goes with statistic smallest or hotelling, and without class_weight")
         return self
@@ -185,6 +200,12 @@ class AutoencoderConfig(_OnData, LoopConfig):
             weight_decay=0.0,
             **{name: getattr(config, name) for name in same},
         )
+
+
+def without_effect(config: TrainConfig, given: Collection[str]) -> dict[str, str]:
+    """Of the settings given, those that do nothing, each with the one that makes it so: {"epsilon": "statistic"}."""
+    idle = [(names, other) for other, values, names in _IDLE if getattr(config, other) in values]
+    return {name: other for names, other in idle for name in names if name in given}
 
 
 def with_whole_paths(settings: dict[str, Any]) -> dict[str, Any]:

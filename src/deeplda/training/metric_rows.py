@@ -66,6 +66,7 @@ class _Summary(_Strict):
     validation: _Scores | _Error | None
     test: _Scores | _Error | None
     class_names: list[str] | None = None
+    train_counts: list[Annotated[Count, Field(ge=1)]] | None = None
     flops: Annotated[int, Field(ge=0)] = 0
     mirrored: dict[Literal["validation", "test"], _Scores | None] = {}
 
@@ -117,6 +118,5 @@ def _agrees(summary: _Summary, kinds: list[tuple[object, ...]]) -> bool:
     if kinds and kinds[-1][:2] != _kind_of_scores(summary.validation):
         return False
     sizes = {len(part.confusion) for part in (summary.validation, summary.test) if isinstance(part, _Scores)}
-    if summary.class_names is not None:
-        sizes.add(len(summary.class_names))
+    sizes |= {len(found) for found in (summary.class_names, summary.train_counts) if found is not None}
     return len(sizes) <= 1

@@ -13,6 +13,7 @@ from rich.progress import Progress as Bar
 from torch import Tensor
 
 from deeplda.data import Data
+from deeplda.errors import one_line
 from deeplda.training.checkpoint import Counters
 from deeplda.training.config import LoopConfig
 
@@ -32,9 +33,9 @@ class Progress:
     def start(self, config: LoopConfig, data: Data, counters: Counters, notes: list[str]) -> None:
         """Training is about to begin, or to go on; `notes` say what was found in the run folder."""
         for note in (*(f"left out: {file}" for file in data.left_out), *notes):
-            self.console.print(note)
+            self.note(note)
         what = "x".join(map(str, data.sample_shape))
-        self.console.print(
+        self.note(
             f"{data.name}: {len(data.train):,} training, {len(data.val):,} validation and {len(data.test):,} test "
             f"samples of {what}, {len(data.class_names)} classes"
         )
@@ -48,6 +49,10 @@ class Progress:
             )  # fmt: skip
             self._bar.add_task("", total=None, figures="")
             self._bar.start()
+
+    def note(self, text: str) -> None:
+        """Say something in a line of its own, whatever names are in it."""
+        self.console.print(one_line(text))
 
     def step(self, counters: Counters, steps: int, samples: int, loss: float, words: Callable[[], str]) -> None:
         """A step is done; `words` are asked for when they are shown."""

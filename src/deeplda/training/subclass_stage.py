@@ -77,7 +77,7 @@ def find_subclasses(
             shutil.rmtree(place, ignore_errors=True)
             _write_clusters(place, identity, found)
     for note in subclass_notes(found, config.batch_size):
-        progress.console.print(note)
+        progress.note(note)
     return found
 
 

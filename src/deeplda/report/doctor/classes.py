@@ -65,15 +65,15 @@ def harder_test_part(record: Record) -> Finding | None:
     return Finding(
         "warning",
         f"The test part is harder than the validation part: {percent(test.accuracy)} against {percent(validation)}.",
-        "That is more than chance. Validation samples are drawn from the training part; those of the test part seem to "
-        "come from elsewhere, or copies of training samples are among the validation samples.",
+        "That is more than chance. Validation samples are drawn from the training part unless you gave your own; those "
+        "of the test part seem to come from elsewhere, or copies of training samples are among the validation samples.",
         "Compare samples of both parts, and choose settings on validation samples like those the model is for.",
     )
 
 
 def _rare(record: Record, place: int) -> bool:
-    """Whether a class has few samples, as the validation part tells, which is drawn from the training part."""
-    counts = [sum(row) for row in record.validation[-1].confusion] if record.validation else []
+    """Whether a class has few samples."""
+    counts = record.class_counts
     return bool(counts) and counts[place] < 0.6 * sum(counts) / len(counts)
 
 

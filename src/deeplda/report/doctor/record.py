@@ -83,6 +83,13 @@ class Record:
         return [_scores(row["validation"]) for row in self.epochs if row["validation"]]
 
     @property
+    def class_counts(self) -> list[int]:
+        """How many samples of each class are trained on; before the run has told, as the validation part has them."""
+        if self.summary and self.summary.get("train_counts"):
+            return list(self.summary["train_counts"])
+        return [sum(row) for row in self.validation[-1].confusion] if self.validation else []
+
+    @property
     def accuracies(self) -> list[float]:
         return [scores.accuracy for scores in self.validation]
 

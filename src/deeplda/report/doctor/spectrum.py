@@ -116,9 +116,9 @@ def _loosen(record: Record) -> str:
 
 def _rare_class(record: Record) -> Finding | None:
     """A class so rare that most batches hold one sample of it or none."""
-    if not record.validation:
+    counts = record.class_counts
+    if not counts:
         return None
-    counts = [sum(row) for row in record.validation[-1].confusion]
     rarest = min(range(len(counts)), key=counts.__getitem__)
     share = max(counts[rarest], 0.5) / sum(counts)
     if share * record.config.batch_size >= 2:
