@@ -240,6 +240,13 @@ def test_mahalanobis_is_the_distance_to_the_nearest_class():
     assert NearestMean().fit(h, y).mahalanobis(fresh + 100).min() > found.max()
 
 
+@pytest.mark.parametrize("make", [NearestMean, ClassicLDA])
+def test_decisions_do_not_feel_an_offset(make):
+    h, y, fresh = problem()
+    near, far = (make().fit(1e-3 * h + offset, y) for offset in (0.0, 1e6))
+    assert torch.equal(far.predict(1e-3 * fresh + 1e6), near.predict(1e-3 * fresh))
+
+
 def test_mahalanobis_does_not_feel_an_offset_or_how_many_rows_come_along():
     h, y, fresh = problem()
     near, far = (ClassicLDA().fit(1e-3 * h + offset, y) for offset in (0.0, 1e6))
