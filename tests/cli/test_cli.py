@@ -169,6 +169,7 @@ def test_nothing_to_resume_is_said(tmp_path):
     [
         (("train", "--run", "runs/digits"), "holds a run already: pass --resume"),
         (("train", "--resume", "--run", "runs/digits", "--alpha", "0.1"), "was started with alpha 1.0, not 0.1"),
+        (("train", "--resume", "--run", "runs/digits", "--recipe", "quick"), "go on with deeplda train --resume --run"),
         (("train", "--alpah", "1"), "Did you mean --alpha?"),
         (("train", "--alpha", "1.5"), "alpha is '1.5'"),
         (("train", "--statistic", "wilk"), "statistic is 'wilk'"),
@@ -212,9 +213,9 @@ def test_mistakes_are_answered_with_one_sentence(home, arguments, message):
 
 
 def test_cross_entropy_reports_softmax(tmp_path):
-    given = ("--objective", "cce", *QUICK, "--embedding-dim", "5", "--lam", "0.1")
+    given = ("--objective", "cce", *QUICK, "--embedding-dim", "5", "--alpha", "0.5")
     done = deeplda("train", *given, "--json", cwd=tmp_path, check=0)
-    assert "note: --lam has no effect with objective cce" in done.stderr.splitlines()
+    assert "note: --alpha has no effect with objective cce" in done.stderr.splitlines()
     summary = json.loads(done.stdout)
     assert set(summary["test"]["predictors"]) == {"softmax"}
     assert summary["run"] == "runs/digits-cce"

@@ -128,6 +128,7 @@ def test_classes_must_be_the_same_in_every_part(tmp_path: Path) -> None:
     [
         ([], "has no sub-folders"),
         (["train"], "has no sub-folders"),
+        (["bus", "train"], "if it is a class itself, rename it"),
         (["test/a"], "test/ but no train/"),
         (["train/a", "val/a", "valid/a"], "both val/ and valid/"),
     ],
@@ -137,13 +138,6 @@ def test_folders_that_are_no_set(tmp_path: Path, folders: list[str], says: str) 
         (tmp_path / name).mkdir(parents=True)
     with pytest.raises(InputError, match=says):
         load_data(tmp_path)
-
-
-def test_a_class_may_be_called_train(tmp_path: Path) -> None:
-    photos(tmp_path, n=8)
-    for i in range(8):
-        save(tmp_path / "train" / f"{i}.png", pixels(i))
-    assert load_data(tmp_path).class_names == ("cat", "dog", "train")
 
 
 def test_links_are_followed_but_never_round_in_circles(tmp_path: Path) -> None:

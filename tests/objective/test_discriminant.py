@@ -78,16 +78,28 @@ def test_so_is_the_residual_of_dorfers_reading():
     assert relative_error(found, true) < 1e-5
 
 
-@pytest.mark.parametrize("precision", ["high", "medium"])
-def test_products_are_not_rounded_where_pytorch_was_told_to(precision):
+@pytest.fixture(params=["high", "medium", "mixed"])
+def rounded_products(request, monkeypatch):
+    """PyTorch told to round float32 products, by its one setting or by those of its backends."""
+    if request.param == "mixed":
+
+        def refuse():
+            raise RuntimeError("a mix of the legacy and new APIs")
+
+        monkeypatch.setattr(torch, "get_float32_matmul_precision", refuse)
+        yield
+        return
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(request.param)
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.usefixtures("rounded_products")
+def test_no_product_of_ours_is_rounded():
     rng, y = np.random.default_rng(0), np.arange(2000) % 3
     h = (rng.normal(size=(2000, 64)) + y[:, None]).astype(np.float32)
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(precision)
-    try:
-        found = discriminant_eigenvalues(torch.tensor(h), torch.tensor(y))
-    finally:
-        torch.set_float32_matmul_precision(before)
+    found = discriminant_eigenvalues(torch.tensor(h), torch.tensor(y))
     assert relative_error(found, oracle(h, y).eigenvalues) < 1e-9
 
 

@@ -104,6 +104,14 @@ def test_dead_dimensions_do_no_harm(make, constant):
     assert torch.equal(dead.predict(fresh_with_dead), alive.predict(fresh))
 
 
+def test_a_long_sum_of_a_constant_is_rounded_further():
+    h, y, fresh = problem(n=20_000)
+    alive = ClassicLDA().fit(h, y)
+    dead = ClassicLDA().fit(torch.cat([h, torch.full((len(h), 1), 0.1, dtype=h.dtype)], dim=1), y)
+    moved = torch.cat([fresh, torch.full((len(fresh), 1), 0.1 + 1e-9, dtype=h.dtype)], dim=1)
+    torch.testing.assert_close(dead.mahalanobis(moved), alive.mahalanobis(fresh), rtol=1e-9, atol=0)
+
+
 @pytest.mark.parametrize("make", PREDICTORS.values(), ids=PREDICTORS.keys())
 def test_probabilities(make):
     h, y, fresh = problem()
@@ -152,6 +160,9 @@ def test_statistics_need_every_sample(seen):
     statistics.update(torch.randn(2, 3), torch.tensor(seen))
     with pytest.raises(RuntimeError, match="2 of 3 samples have been seen: call update with all batches"):
         NearestMean().fit_statistics(statistics)
+    statistics.update(torch.randn(2, 3), torch.tensor([0, 1]))
+    with pytest.raises(RuntimeError, match="other samples have been seen than the 3 announced"):
+        NearestMean().fit_statistics(statistics)
 
 
 def test_statistics_refuse_a_class_that_was_not_announced():
@@ -163,6 +174,8 @@ def test_statistics_refuse_a_class_that_was_not_announced():
 def test_a_loaded_state_forgets_what_was_fitted_before():
     h, y, _ = problem()
     predictor = NearestMean().fit(h, y)
+    predictor.load_state_dict(predictor.state_dict())
+    predictor.mahalanobis(h)
     predictor.load_state_dict(NearestMean().fit(h + 1, y).state_dict())
     with pytest.raises(RuntimeError, match="has no statistics"):
         predictor.mahalanobis(h)
@@ -208,6 +221,7 @@ def test_the_papers_sigmoid():
     literal = 1 / (1 + torch.exp(-d))
     found = predictor.predict_proba(fresh / 10)
     torch.testing.assert_close(found, literal / literal.sum(1, keepdim=True))
+    assert torch.equal(predictor.predict(fresh * 1e6), Hyperplanes().fit(h, y).predict(fresh * 1e6))
     extreme = predictor.predict_proba(fresh * 1e6)
     assert torch.isfinite(extreme).all()
     torch.testing.assert_close(extreme.sum(1), torch.ones(len(fresh)).double())

@@ -8,7 +8,7 @@ import torch
 
 from deeplda.data import load_data
 from deeplda.errors import InputError, TrainingError
-from deeplda.training.assembly import assemble, check_settings
+from deeplda.training.assembly import assemble, check_settings, read_data
 from deeplda.training.config import RunConfig
 from deeplda.training.world import World
 
@@ -19,6 +19,11 @@ def test_every_class_needs_training_samples():
     with pytest.raises(InputError, match="digits has no training sample of 3, need one of every class"):
         check_settings(RunConfig(), without)
     check_settings(RunConfig(), data)
+
+
+def test_the_split_has_a_seed_of_its_own():
+    data = read_data(RunConfig()).fingerprint
+    assert read_data(RunConfig(seed=1)).fingerprint == data != read_data(RunConfig(split_seed=1)).fingerprint
 
 
 @pytest.mark.parametrize("objective", ["cce", "rdlda"])

@@ -78,7 +78,7 @@ def sweep(
     others = {name: value for name, value in chosen.items() if name != "network"}
     told = axes or recipe or table or scale or search
     there = folder is not None and sweep_file(folder).exists()
-    if folder is not None and not (chosen or told or there):
+    if folder is not None and not (others or told or there):
         do = "check the name; for a new sweep say of what, as in deeplda sweep digits"
         raise InputError(got(f"{folder}, which has no {sweep_file(folder).name}", need="a sweep's folder", do=do))
     if folder is not None and there and not (others or told):

@@ -120,10 +120,8 @@ def _agree_with(
         raise code_not_run(folder, str(existing.network), f"pass --network {existing.network}")
     for name in sorted({*chosen, *(read_recipe(recipe) if recipe else ())}):
         if (before := getattr(existing, name)) != (now := getattr(settings, name)):
-            which = "it" if name in chosen else "--recipe"
-            raise InputError(
-                f"{folder} was started with {name} {before}, not {now}: leave {which} out, or choose another --run"
-            )
+            do = "leave it out" if name in chosen else f"go on with deeplda train --resume --run {folder}"
+            raise InputError(f"{folder} was started with {name} {before}, not {now}: {do}, or choose another --run")
     return existing
 
 

@@ -11,6 +11,7 @@ from deeplda.data import folder, npz
 from deeplda.data.images import decode, in_threads
 from deeplda.data.known import ON_DISK, locate
 from deeplda.data.loading import check_names, find_source
+from deeplda.data.memory import TooLargeError
 from deeplda.errors import InputError
 
 
@@ -46,6 +47,9 @@ def _check_known(name: str, place: Path) -> list[FileCheck]:
     if all(row.whole for row in rows):
         try:
             ON_DISK[name].read(place)
+        except TooLargeError:
+            # That says nothing of the files.
+            pass
         except (InputError, OSError) as error:
             rows.append(FileCheck(place, str(error), False))
     return rows

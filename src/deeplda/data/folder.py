@@ -103,7 +103,9 @@ def list_images(folder: Path) -> Listing:
     if not names:
         raise InputError(
             got(
-                f"{parts['train']} has no sub-folders", need="one sub-folder of images a class", do="sort the images so"
+                f"{parts['train']} has no sub-folders",
+                need="one sub-folder of images a class",
+                do="sort the images so; if it is a class itself, rename it",
             )
         )
     for part, root in parts.items():
@@ -135,12 +137,13 @@ def _parts(folder: Path) -> dict[str, Path]:
             )
         if there:
             found[part] = there[0]
-    if len(found) == 1 < len(below) and not any(map(_sub_folders, found.values())):
-        # Beside others, and with no classes in it: a class that is called so.
-        return {"train": folder}
     if found and "train" not in found:
         raise InputError(
-            got(f"{folder} has {next(iter(found.values())).name}/ but no train/", need="train/ beside it", do="add it")
+            got(
+                f"{folder} has {next(iter(found.values())).name}/ but no train/",
+                need="train/ beside it",
+                do="add it; if that is a class itself, rename it",
+            )
         )
     return found or {"train": folder}
 

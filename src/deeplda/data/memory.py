@@ -11,6 +11,10 @@ _CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory
 _COPIES = 2  # splitting copies the samples, so for a moment a set is there twice
 
 
+class TooLargeError(InputError):
+    """A set that does not fit in the memory that is free."""
+
+
 def available_memory() -> int | None:
     """Bytes that can be had without swapping, or None where the system does not say."""
     known = [int(text) for text in map(_text, _CGROUP_LIMITS) if text.isdigit()]
@@ -25,11 +29,11 @@ def available_memory() -> int | None:
 
 
 def require_memory(samples_bytes: int, what: str) -> None:
-    """Raise InputError where `what`, whose samples take `samples_bytes`, would not fit."""
+    """Raise TooLargeError where `what`, whose samples take `samples_bytes`, would not fit."""
     available = available_memory()
     needed = _COPIES * samples_bytes
     if available is not None and needed > available:
-        raise InputError(
+        raise TooLargeError(
             got(
                 f"{what} takes {_gib(needed)} to read and {_gib(available)} is free",
                 need="a set that fits in memory",

@@ -46,7 +46,7 @@ class OriginalDLDA:
 
 @cache
 def published_tables() -> tuple[PublishedTable, ...]:
-    """Tables 1 (STL-10), 2 (CIFAR-10) and 3 (CIFAR-10 with subclasses)."""
+    """The tables of results, counted from 1: STL-10, CIFAR-10, and CIFAR-10 with subclasses."""
     return tuple(_table(found) for found in _read()["table"])
 
 

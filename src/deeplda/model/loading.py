@@ -79,9 +79,9 @@ def _load_weights(model: Model, state: dict[str, Tensor], file: Path) -> None:
         )
     model.load_state_dict(state)
     if gathered:
-        model.statistics = _checked_statistics(gathered, model.card, file)
+        statistics = _checked_statistics(gathered, model.card, file)
         for name in model.card.predictors:
-            model.named_predictor(name).recall(model.statistics)
+            model.named_predictor(name).recall(statistics)
 
 
 def _alike(expected: Tensor, found: Tensor) -> bool:

@@ -43,7 +43,11 @@ class Model(nn.Module):
         self.network = network
         self.normalisation = Normalisation(card.sample_shape)
         self.predictors = nn.ModuleDict({name: self._unfitted(name) for name in card.predictors})
-        self.statistics: FeatureStatistics | None = None
+
+    @property
+    def statistics(self) -> FeatureStatistics | None:
+        """Of the embedding of the training part; cross-entropy has none."""
+        return self.predictor.fitted_on
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -57,7 +61,6 @@ class Model(nn.Module):
 
     def fit_statistics(self, statistics: FeatureStatistics) -> None:
         """Fit every predictor from the statistics of the training part's embedding, and keep them."""
-        self.statistics = statistics
         for name in self.card.predictors:
             self.named_predictor(name).fit_statistics(statistics)
 

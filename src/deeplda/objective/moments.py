@@ -279,8 +279,16 @@ def check_batch(features: Tensor, labels: Tensor, *, least: int = 1) -> None:
 def _working_precision(dtype: torch.dtype, n: int, d: int) -> torch.dtype:
     """The features' own, at least float32; float64 where it costs nothing to speak of, or where PyTorch was told to
     round the factors of float32 products."""
-    rounded = torch.get_float32_matmul_precision() != "highest"
-    return torch.promote_types(dtype, torch.float64 if rounded or n * d * d < _SMALL_PRODUCT else torch.float32)
+    exact = n * d * d < _SMALL_PRODUCT or _products_are_rounded()
+    return torch.promote_types(dtype, torch.float64 if exact else torch.float32)
+
+
+def _products_are_rounded() -> bool:
+    """Whether PyTorch was told to, by `torch.set_float32_matmul_precision` or for a backend alone."""
+    try:
+        return torch.get_float32_matmul_precision() != "highest"
+    except RuntimeError:  # backends were told different things
+        return True
 
 
 def _largest(features: Tensor) -> float:

@@ -108,6 +108,11 @@ class LinearPredictor(nn.Module):
         self._set(torch.arange(classes), weight, weight.new_zeros(classes))
         return self
 
+    @property
+    def fitted_on(self) -> FeatureStatistics | None:
+        """The statistics it was fitted from, where they are known."""
+        return self._statistics
+
     def recall(self, statistics: FeatureStatistics) -> None:
         """Know the statistics that the loaded state was fitted from."""
         self._statistics = statistics
@@ -135,9 +140,11 @@ class LinearPredictor(nn.Module):
         if len(self.classes) == 0 and weight is not None and weight.ndim == 2:
             device = self.weight.device
             self.reserve(*weight.shape).to(device)
+        before = [buffer.clone() for buffer in self.buffers()]
         super()._load_from_state_dict(state_dict, prefix, *others)
-        # Those of what was fitted before; `recall` brings the ones that belong to the state.
-        self._statistics = None
+        if not all(map(torch.equal, before, self.buffers())):
+            # They are of what was fitted before; `recall` brings those that belong to the state.
+            self._statistics = None
 
     def _check(self, features: Tensor) -> None:
         if len(self.classes) == 0:

@@ -9,7 +9,8 @@ from deeplda.predictors.statistics import FeatureStatistics
 class NearestMean(LinearPredictor):
     """Scores -|h - mu_c|^2 / 2, up to what is the same for all classes.
 
-    They are (h - (mu_c + m) / 2) . (mu_c - m), with m the mean of the means: an offset of the features costs no digits.
+    They are (h - (mu_c + m) / 2) . (mu_c - m), with m the mean of the means, so that an offset of the features costs
+    few digits.
     """
 
     def solve(self, statistics: FeatureStatistics) -> tuple[Tensor, Tensor]:

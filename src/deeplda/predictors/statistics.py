@@ -85,7 +85,7 @@ class FeatureStatistics:
         covariance = self.pooled()
         deviations = covariance.diagonal().sqrt()
         # What a dimension that is constant keeps of its value by the rounding of its means.
-        rounding = self.means.abs().amax(0) * self.counts.sum().sqrt() * torch.finfo(torch.float64).eps
+        rounding = self.means.abs().amax(0) * self.counts.max() * torch.finfo(torch.float64).eps
         deviations = torch.where(deviations > rounding, deviations, torch.inf)
         values, vectors = torch.linalg.eigh(covariance / torch.outer(deviations, deviations))
         kept = values > _LEAST_VARIANCE
@@ -160,9 +160,11 @@ class FeatureStatistics:
     @property
     def _moments(self) -> ClassMoments:
         if self._plain is None or not torch.equal(self._plain.counts, self._announced):
-            seen = 0 if self._plain is None else int(self._plain.counts.sum())
+            seen, all_ = 0 if self._plain is None else int(self._plain.counts.sum()), int(self._announced.sum())
+            if seen < all_:
+                raise RuntimeError(f"{seen:,} of {all_:,} samples have been seen: call update with all batches first")
             raise RuntimeError(
-                f"{seen:,} of {int(self._announced.sum()):,} samples have been seen: call update with all batches first"
+                f"other samples have been seen than the {all_:,} announced: make new statistics, update with each once"
             )
         return self._plain
 

@@ -296,7 +296,7 @@ def _require_two_classes_in_each_batch(config: RunConfig, data: Data) -> None:
             got(
                 f"{others} training samples that are not {data.class_names[counts.argmax()]} for {batches} batches",
                 need="two classes in every batch",
-                do=f"pass --batch-size {math.ceil(len(data.train) / others)} or more, or add samples",
+                do=f"pass --batch-size {math.ceil(len(data.train) / np.sort(counts)[-2])} or more, or add samples",
             )
         )
 
@@ -304,9 +304,9 @@ def _require_two_classes_in_each_batch(config: RunConfig, data: Data) -> None:
 def _refuse_augmentation(config: RunConfig, rows: Data) -> None:
     if config.tta == "mirror":
         raise InputError(no_mirror_image(rows.sample_shape))
-    for name in ("flip", "translate"):
+    for name, off in (("flip", "--no-flip"), ("translate", "--translate 0")):
         if getattr(config, name):
-            raise InputError(got(f"{name} for samples of shape {rows.sample_shape}", need="images", do="leave it out"))
+            raise InputError(got(f"{name} for samples of shape {rows.sample_shape}", need="images", do=f"pass {off}"))
 
 
 def pick_device(name: str) -> torch.device:

@@ -19,12 +19,13 @@ DATA_SETTINGS = ("data", "data_dir", "image_size", "split_seed", "train_on_all",
 # Settings that do nothing where another one has one of these values.
 _IDLE: tuple[tuple[str, tuple[Any, ...], tuple[str, ...]], ...] = (
     ("objective", ("rdlda", "dlda"), ("label_smoothing",)),
-    ("objective", ("cce",), ("alpha", "lam", "epsilon", "statistic", "scatter")),
     ("statistic", ("wilks", "pillai", "hotelling"), ("epsilon",)),
+    ("objective", ("cce",), ("alpha", "epsilon", "statistic")),
     ("optimizer", ("sgd",), ("filter_learning_rate",)),
     ("schedule", ("one-cycle", "linear"), ("halve_every",)),
     ("flip", (False,), ("flip_order",)),
     ("subclasses", (1,), ("cluster_on", "cluster_starts", "smallest_cluster", "subclass_decision")),
+    ("cluster_on", ("inputs",), ("autoencoder_epochs", "autoencoder_optimizer", "autoencoder_learning_rate")),
     ("subclasses", (1,), ("autoencoder_epochs", "autoencoder_optimizer", "autoencoder_learning_rate")),
 )
 

@@ -42,7 +42,7 @@ class Definition(BaseModel):
     """A grid, several grids or a search, around settings that all trials share.
 
     Attributes:
-        table: which of the paper's tables this is.
+        table: which of the paper's tables of results this is.
         scale: for such a table: "full" as the paper, "quick" reduced, "changed" where settings were given besides.
         settings: of every trial, named as in run.toml.
         grids: of each the values of its axes, by the setting's name; `[grid]` in the file, or several `[[grid]]`.

@@ -49,7 +49,10 @@ class TrialProgress(Progress):
 def require_validation(config: LoopConfig, data: Data) -> None:
     """Raise InputError where there is nothing to choose by."""
     if config.train_on_all:
-        raise InputError("a sweep chooses by the validation part that train_on_all trains on: pass --no-train-on-all")
+        raise InputError(
+            "a sweep chooses by the validation part that train_on_all trains on: pass --no-train-on-all, or set it to "
+            "false in sweep.toml"
+        )
     if len(data.val) == 0:
         raise InputError(f"{data.name} has no validation part, by which a sweep chooses: give it one")
 
