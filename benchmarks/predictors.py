@@ -24,7 +24,9 @@ D, CLASSES, BATCH = 256, 10, 500
 def batches(n: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
     generator = torch.Generator().manual_seed(0)
     labels = torch.randint(0, CLASSES, (n,), generator=generator)
-    features = torch.randn(n, D, generator=generator) + labels[:, None] / 3
+    features = torch.randn(n, D, generator=generator)
+    # In place: a copy that is made and freed here would hide one that is made while fitting.
+    features += labels[:, None] / 3
     return list(zip(features.split(BATCH), labels.split(BATCH), strict=True))
 
 

@@ -1,4 +1,4 @@
-"""Your own DistributedDataParallel loop with RDLDALoss: on scikit-learn's digits, any number of processes.
+"""Your own DistributedDataParallel loop with RDLDALoss: on scikit-learn's digits, by 1, 2, 4 or 5 processes.
 
     torchrun --nproc-per-node 2 examples/ddp_your_loop.py
 
@@ -38,8 +38,9 @@ def train() -> None:
     x_train, x_test = (torch.tensor(x, dtype=torch.float32) for x in split[:2])
     y_train, y_test = (torch.tensor(y) for y in split[2:])
     train_set = TensorDataset(x_train, y_train)
-    sampler = DistributedSampler(train_set, seed=0)
-    loader = DataLoader(train_set, batch_size=BATCH_SIZE // ranks, sampler=sampler)
+    # Whole batches alone, which are of the same 200 samples however many processes share them.
+    sampler = DistributedSampler(train_set, seed=0, drop_last=True)
+    loader = DataLoader(train_set, batch_size=BATCH_SIZE // ranks, sampler=sampler, drop_last=True)
 
     layers = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 10))
     network = DistributedDataParallel(layers)

@@ -2,13 +2,13 @@
 
     python examples/loss_in_your_loop.py
 
-Network, optimiser, batches and epochs are the same; only the loss differs. A network trained with RDLDALoss gives an
-embedding, not class scores, so its samples are classified by scikit-learn's LDA fitted on the training embedding.
+Network, optimiser, batches and epochs are the same. A network trained with RDLDALoss gives an embedding, not class
+scores, so its samples are classified by scikit-learn's LDA fitted on the training embedding; for comparison, those of
+cross-entropy are classified so too, beside the usual way, by the highest score.
 """
 
 from __future__ import annotations
 
-import time
 from statistics import mean, stdev
 
 import numpy as np
@@ -34,27 +34,22 @@ def main() -> None:
         "RDLDALoss()": RDLDALoss(),
         'RDLDALoss(alpha=0.6, statistic="smallest")': RDLDALoss(alpha=0.6, statistic="smallest"),
     }
-    rows = []
+    found: dict[str, list[float]] = {}
     for name, loss in losses.items():
-        start = time.perf_counter()
-        accuracies = []
         for seed in SEEDS:
             network = train(loss, x_train, y_train, seed)
             train_features, test_features = embed(network, x_train), embed(network, x_test)
-            if isinstance(loss, RDLDALoss):
-                lda = LinearDiscriminantAnalysis().fit(train_features, y_train)
-                predicted = lda.predict(test_features)
-            else:
-                predicted = test_features.argmax(1)
-            accuracies.append(float((predicted == y_test.numpy()).mean()))
-        seconds = (time.perf_counter() - start) / len(SEEDS)
-        rows.append((name, 100 * mean(accuracies), 100 * stdev(accuracies), seconds))
+            lda = LinearDiscriminantAnalysis().fit(train_features, y_train)
+            found.setdefault(f"{name}, by LDA", []).append(100 * lda.score(test_features, y_test))
+            if not isinstance(loss, RDLDALoss):
+                right = test_features.argmax(1) == y_test.numpy()
+                found.setdefault(f"{name}, by the highest score", []).append(100 * right.mean())
         print(f"trained with {name}", flush=True)
 
     print(f"\nscikit-learn digits, {len(x_train)} training and {len(x_test)} test images, {len(SEEDS)} seeds each\n")
-    print(f"{'loss':44}{'test accuracy':>16}{'seconds':>10}")
-    for name, accuracy, spread, seconds in rows:
-        print(f"{name:44}{accuracy:9.2f} ± {spread:.2f}{seconds:11.1f}")
+    print(f"{'loss':52}{'test accuracy':>16}")
+    for name, accuracies in found.items():
+        print(f"{name:52}{mean(accuracies):9.2f} ± {stdev(accuracies):.2f}")
 
 
 def train(loss: nn.Module, x: Tensor, y: Tensor, seed: int) -> nn.Module:

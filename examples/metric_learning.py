@@ -22,7 +22,10 @@ from torch import Tensor, nn
 
 from deeplda import RDLDALoss
 
-triplets, miner, discriminant = TripletMarginLoss(), BatchHardMiner(), RDLDALoss()
+# One geometry for training and test: the embedding as it is, not brought to length 1.
+distance = LpDistance(normalize_embeddings=False)
+triplets, miner = TripletMarginLoss(margin=1.0, distance=distance), BatchHardMiner(distance=distance)
+discriminant = RDLDALoss()
 
 
 def hard_triplets(embeddings: Tensor, labels: Tensor) -> Tensor:
@@ -38,7 +41,7 @@ def main() -> None:
     split = train_test_split((images / 16).astype("float32"), labels, test_size=0.3, stratify=labels, random_state=0)
     x_train, x_test, y_train, y_test = map(torch.from_numpy, split)
 
-    knn = CustomKNN(LpDistance(normalize_embeddings=False))
+    knn = CustomKNN(distance)
     calculator = AccuracyCalculator(("precision_at_1", "mean_average_precision_at_r"), k="max_bin_count", knn_func=knn)
     for name, loss in {"hard triplets": hard_triplets, "discriminant": discriminant, "both": both}.items():
         network = train(loss, x_train, y_train)

@@ -54,8 +54,8 @@ def test_example(example, tmp_path):
 
 def test_loss_in_your_loop(tmp_path):
     output = output_of("loss_in_your_loop.py", tmp_path)
-    rows = {line[:44].strip(): float(line[44:53]) for line in output.splitlines() if "±" in line}
-    assert len(rows) == 3
+    rows = {line[:52].strip(): float(line[52:61]) for line in output.splitlines() if "±" in line}
+    assert len(rows) == 4
     assert min(rows.values()) > 95
 
 

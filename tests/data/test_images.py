@@ -224,7 +224,7 @@ def test_a_few_bytes_that_declare_a_huge_image(tmp_path: Path, content: bytes) -
         lambda path: read_images([path], channels=3, image_size=(4, 4)),
         lambda path: in_threads(read_header, [path]),
     ):
-        with pytest.raises(InputError, match=r"huge (has more than|cannot be read|does not fit)"):
+        with pytest.raises(InputError, match=r"huge (has more than|cannot be read)"):
             read(tmp_path / "huge")
 
 

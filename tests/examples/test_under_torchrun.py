@@ -1,4 +1,4 @@
-"""A user's own script under torchrun, as it stands."""
+"""A user's own scripts under torchrun, as they stand."""
 
 import os
 import re
@@ -6,14 +6,22 @@ import subprocess
 import sys
 from pathlib import Path
 
-SCRIPT = Path(__file__).parents[2] / "examples" / "ddp_your_loop.py"
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def test_ddp_your_loop(tmp_path):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(SCRIPT)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+def output_of(example, processes, folder):
+    """What an example says, run by so many processes."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "1"}
     process = subprocess.Popen(
-        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*launcher, str(EXAMPLES / example)],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     try:
         output, errors = process.communicate(timeout=300)
@@ -21,7 +29,19 @@ def test_ddp_your_loop(tmp_path):
         # It ends its ranks itself, which are in sessions of their own.
         process.terminate()
     assert process.returncode == 0, errors
-    losses = dict(re.findall(r"rank (\d) of 2: last loss (-\d+\.\d+), of 10 classes", output))
-    assert set(losses) == {"0", "1"}
-    assert losses["0"] == losses["1"]
     assert float(re.search(r"test accuracy (\d+\.\d+) %", output)[1]) > 95
+    return output
+
+
+def test_two_processes_learn_what_one_does(tmp_path):
+    losses = {}
+    for processes in (1, 2):
+        output = output_of("ddp_your_loop.py", processes, tmp_path)
+        found = re.findall(rf"rank (\d) of {processes}: last loss (-\d+\.\d+), of 10 classes", output)
+        assert {rank for rank, _ in found} == set(map(str, range(processes)))
+        (losses[processes],) = {float(loss) for _, loss in found}
+    assert losses[2] == pytest.approx(losses[1], rel=1e-3)
+
+
+def test_accelerate_by_two_processes(tmp_path):
+    assert "processes: 2," in output_of("accelerate_loop.py", 2, tmp_path)

@@ -47,6 +47,8 @@ def _refusal(reader, folder):
         with watched(folder):
             reader.read(folder)
     except InputError as error:
+        if isinstance(error.__context__, MemoryError):
+            raise AssertionError("it asked for more memory than the file can need") from error
         return str(error)
     return None
 

@@ -10,6 +10,7 @@ from pathlib import Path
 _MOST_MEMORY = 2**30
 _PROGRAMS = {"os.system", "os.exec", "os.fork", "os.posix_spawn", "os.spawn", "subprocess.Popen", "pickle.find_class"}
 _WRITES = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.symlink", "os.link", "os.truncate", "os.chmod"}
+_BETWEEN = {"os.rename", "os.symlink", "os.link"}
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 _folder = None
@@ -22,13 +23,13 @@ def _hook(event, args):
     if event in _PROGRAMS:
         _seen.append(f"{event} {args}")
     elif event in _WRITES or (event == "open" and (args[2] or 0) & _WRITING):
-        path = args[0]
-        if isinstance(path, str | bytes | os.PathLike) and not _inside(os.fsdecode(path)):
+        paths = args[: 2 if event in _BETWEEN else 1]
+        if not all(_inside(os.fsdecode(path)) for path in paths if isinstance(path, str | bytes | os.PathLike)):
             _seen.append(f"{event} {args}")
 
 
 def _inside(path):
-    return path == os.devnull or os.path.realpath(path).startswith(_folder)
+    return path == os.devnull or f"{os.path.realpath(path)}{os.sep}".startswith(f"{_folder}{os.sep}")
 
 
 sys.addaudithook(_hook)
@@ -48,4 +49,5 @@ def watched(folder):
     finally:
         _folder = None
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-    assert not _seen
+        # Of a file that is refused too.
+        assert not _seen, _seen

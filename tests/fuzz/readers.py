@@ -45,8 +45,6 @@ from deeplda.training.reconstruction import SampleAutoencoder
 from deeplda.training.run_folder import read_metrics
 from deeplda.training.subclass_stage import read_clusters
 
-RNG = np.random.default_rng(0)
-
 
 @dataclass(frozen=True)
 class Reader:
@@ -109,7 +107,7 @@ def cifar10_binary():
 
 
 def cifar10_pickle():
-    images = RNG.integers(0, 256, (1, 3072), dtype=np.uint8)
+    images = np.random.default_rng(0).integers(0, 256, (1, 3072), dtype=np.uint8)
     contents = [pickle.dumps({b"data": images, b"labels": [4]}, protocol) for protocol in (2, 4)]
     lies = in_file("batch", *map(bytes_changed, contents))
     return Reader({"batch": contents[0]}, lies, lambda at: read_batch(at / "batch"))
@@ -164,7 +162,7 @@ def npz():
 def images():
     def encoded(suffix):
         buffer = io.BytesIO()
-        pixels = RNG.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+        pixels = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(buffer, {"jpg": "jpeg"}.get(suffix, suffix))
         return buffer.getvalue()
 
@@ -226,7 +224,7 @@ def autoencoder():
 
 
 def classifier():
-    rows, labels = RNG.normal(size=(20, 2)), np.array(["x", "y"] * 10)
+    rows, labels = np.random.default_rng(0).normal(size=(20, 2)), np.array(["x", "y"] * 10)
     fitted = DeepLDAClassifier(max_epochs=1, random_state=0, embedding_dim=1).fit(rows, labels)
     valid = files_of(lambda folder: fitted.save(folder / "c"))
     lies = st.one_of(
