@@ -3,7 +3,7 @@
     torchrun --nproc-per-node 2 examples/ddp_your_loop.py
 
 Nothing in it is of deeplda but the line that makes the loss. The processes split each batch of 200 among them; the loss
-and its gradient are those of the 200, so two processes learn what one does.
+and its gradient are those of the 200, so two processes learn what one does, but for rounding.
 """
 
 from __future__ import annotations

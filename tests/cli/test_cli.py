@@ -263,7 +263,9 @@ def test_network_and_data_commands(tmp_path):
     found = json.loads(deeplda("network", "dorfernet", "--json", cwd=tmp_path, check=0).stdout)
     assert found["parameters"] == sum(layer["parameters"] for layer in found["layers"]) == 5_749_204
     assert "1024" in deeplda("network", cwd=tmp_path, check=0).stdout
-    assert "digits" in deeplda("data", "list", "--data-dir", tmp_path, cwd=tmp_path, check=0).stdout
+    shown = deeplda("data", "list", "--data-dir", tmp_path, cwd=tmp_path, check=0).stdout
+    assert "digits" in shown
+    assert f"not here: deeplda data fetch stl10 --data-dir {tmp_path}" in shown
     listed = json.loads(deeplda("data", "list", "--json", "--data-dir", tmp_path, cwd=tmp_path, check=0).stdout)
     assert listed == {
         "data": {"digits": True, "cifar10": False, "stl10": False, "mnist": False, "fashion-mnist": False}

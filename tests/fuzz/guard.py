@@ -9,8 +9,18 @@ from pathlib import Path
 # Beyond what the process has when a reading begins; the files are of a few kilobytes.
 _MOST_MEMORY = 2**30
 _PROGRAMS = {"os.system", "os.exec", "os.fork", "os.posix_spawn", "os.spawn", "subprocess.Popen", "pickle.find_class"}
-_WRITES = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.symlink", "os.link", "os.truncate", "os.chmod"}
-_BETWEEN = {"os.rename", "os.symlink", "os.link"}
+# Which arguments of a call that writes are paths, each with that of the open folder it may be relative to.
+_WRITES = {
+    "os.mkdir": [(0, 2)],
+    "os.rename": [(0, 2), (1, 3)],
+    "os.remove": [(0, 1)],
+    "os.rmdir": [(0, 1)],
+    "os.symlink": [(1, 2)],
+    "os.link": [(0, 2), (1, 3)],
+    "os.truncate": [(0, None)],
+    "os.chmod": [(0, 2)],
+    "open": [(0, None)],
+}
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 _folder = None
@@ -20,16 +30,23 @@ _seen = []
 def _hook(event, args):
     if _folder is None:
         return
-    if event in _PROGRAMS:
+    if event in _PROGRAMS or not all(_inside(*place) for place in _written(event, args)):
         _seen.append(f"{event} {args}")
-    elif event in _WRITES or (event == "open" and (args[2] or 0) & _WRITING):
-        paths = args[: 2 if event in _BETWEEN else 1]
-        if not all(_inside(os.fsdecode(path)) for path in paths if isinstance(path, str | bytes | os.PathLike)):
-            _seen.append(f"{event} {args}")
 
 
-def _inside(path):
-    return path == os.devnull or f"{os.path.realpath(path)}{os.sep}".startswith(f"{_folder}{os.sep}")
+def _written(event, args):
+    """The paths that a call writes to, each with the open folder it may be relative to, or -1."""
+    if event == "open" and not (args[2] or 0) & _WRITING:
+        return []
+    return [(args[path], -1 if at is None else args[at]) for path, at in _WRITES.get(event, [])]
+
+
+def _inside(path, at):
+    """Whether a path, perhaps relative to the open folder `at`, is of the folder; so is what is open already."""
+    if not isinstance(path, str | bytes | os.PathLike) or path == os.devnull:
+        return True
+    base = Path(f"/proc/self/fd/{at}").readlink() if at >= 0 else Path()
+    return f"{os.path.realpath(base / os.fsdecode(path))}{os.sep}".startswith(f"{_folder}{os.sep}")
 
 
 sys.addaudithook(_hook)
