@@ -36,8 +36,7 @@ def test_every_pixel_in_sorted_order(tmp_path: Path) -> None:
     expected = np.stack([pixels(100 * c + i) for c in range(2) for i in range(10)]).transpose(0, 3, 1, 2)
     np.testing.assert_array_equal(source.train.inputs, expected)
     np.testing.assert_array_equal(source.train.labels, [0] * 10 + [1] * 10)
-    assert source.train.files is not None
-    assert source.train.files.tolist() == [f"{name}/{i:02}.png" for name in ("cat", "dog") for i in range(10)]
+    assert source.train.files == tuple(f"{name}/{i:02}.png" for name in ("cat", "dog") for i in range(10))
 
 
 def test_samples_keep_their_files_through_split_and_resize(tmp_path: Path) -> None:

@@ -20,19 +20,20 @@ class Part:
     Attributes:
         inputs: uint8 images, N x C x H x W in the range 0..255, or float32 rows, N x features.
         labels: (N,) int64, places in the `class_names` of the data.
-        files: (N,) which file each sample is of, as text for people; None where samples are no files.
+        files: which file each sample is of, as text for people; None where samples are no files.
     """
 
     inputs: Inputs
     labels: Labels
-    files: NDArray[np.object_] | None = None
+    files: tuple[str, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def take(self, places: NDArray[np.intp]) -> Part:
         """The samples at `places`, copied."""
-        return Part(self.inputs[places], self.labels[places], None if self.files is None else self.files[places])
+        files = None if self.files is None else tuple(self.files[place] for place in places)
+        return Part(self.inputs[places], self.labels[places], files)
 
 
 @dataclass(frozen=True, eq=False)

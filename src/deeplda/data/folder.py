@@ -204,9 +204,7 @@ def _source(pixels: NDArray[np.uint8], kept: dict[int, Listed], listing: Listing
     def part(name: str) -> Part:
         of_part = {place: file for place, file in kept.items() if file.part == name}
         labels = np.array([file.label for file in of_part.values()], dtype=np.int64)
-        files = np.array(
-            [one_line(str(file.path.relative_to(listing.folder))) for file in of_part.values()], dtype=object
-        )
+        files = tuple(one_line(str(file.path.relative_to(listing.folder))) for file in of_part.values())
         # A copy, since a view would keep the pixels of all parts alive.
         return Part(pixels[list(of_part)], labels, files)
 

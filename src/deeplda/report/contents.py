@@ -181,7 +181,7 @@ def _look(record: RunRecord, model: Model, data: Data, points: int) -> RunConten
         card=model.card,
         sizes={"training": len(data.train), "validation": len(data.val), "test": len(data.test)},
         places=places,
-        names=tuple(f"test sample {place}" for place in places) if shown.files is None else tuple(shown.files),
+        names=tuple(f"test sample {place}" for place in places) if shown.files is None else shown.files,
         samples=shown.inputs,
         labels=shown.labels,
         decided=scores.argmax(1).numpy(),
