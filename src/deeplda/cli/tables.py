@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
@@ -29,7 +30,11 @@ def print_scores(
     console.print(table)
     if len(class_names) <= _MOST_CLASSES:
         by = f"by {next(iter(scores['predictors']))}" + (", without mirror images" if mirrored else "")
-        decided = Table("true \\ decided", title=f"confusion matrix, {by}", title_justify="left")
+        # Narrow, so that ten classes fit a terminal of 80 columns.
+        decided = Table(
+            title=f"confusion matrix, {by}, a row for each true class", title_justify="left", box=SIMPLE, padding=0
+        )
+        decided.add_column("", overflow="fold")
         widest = max(len(str(count)) for row in scores["confusion"] for count in row)
         for name in class_names:
             # Names may be broken over lines where the terminal is narrow; numbers may not.
