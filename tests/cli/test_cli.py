@@ -215,7 +215,7 @@ def test_mistakes_are_answered_with_one_sentence(home, arguments, message):
 def test_cross_entropy_reports_softmax(tmp_path):
     given = ("--objective", "cce", *QUICK, "--embedding-dim", "5", "--alpha", "0.5")
     done = deeplda("train", *given, "--json", cwd=tmp_path, check=0)
-    assert "note: --alpha has no effect with objective cce" in done.stderr.splitlines()
+    assert "note: --alpha has no effect on training with objective cce" in done.stderr.splitlines()
     summary = json.loads(done.stdout)
     assert set(summary["test"]["predictors"]) == {"softmax"}
     assert summary["run"] == "runs/digits-cce"

@@ -78,16 +78,14 @@ def test_so_is_the_residual_of_dorfers_reading():
     assert relative_error(found, true) < 1e-5
 
 
-@pytest.fixture(params=["high", "medium", "mixed"])
-def rounded_products(request, monkeypatch):
-    """PyTorch told to round float32 products, by its one setting or by those of its backends."""
-    if request.param == "mixed":
-
-        def refuse():
-            raise RuntimeError("a mix of the legacy and new APIs")
-
-        monkeypatch.setattr(torch, "get_float32_matmul_precision", refuse)
+@pytest.fixture(params=["high", "medium", "backend"])
+def rounded_products(request):
+    """PyTorch told to round float32 products, by its one setting or by that of a backend."""
+    if request.param == "backend":
+        backend = torch.backends.mkldnn.matmul
+        before, backend.fp32_precision = backend.fp32_precision, "bf16"
         yield
+        backend.fp32_precision = before
         return
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(request.param)

@@ -55,7 +55,7 @@ def test_dlda_is_alpha_one():
         ({"statistic": "smallest", "objective": "cce", "class_weight": "balanced"}, {"statistic": "objective"}),
         ({"epsilon": 0.5, "lam": 0.1}, {"epsilon": "statistic"}),
         ({"epsilon": 0.5, "statistic": "smallest"}, {}),
-        ({"epsilon": 0.5, "objective": "cce"}, {"epsilon": "objective"}),
+        ({"epsilon": 0.5, "lam": 0.1, "objective": "cce"}, {"epsilon": "objective", "lam": "objective"}),
         ({"subclasses": 2, "cluster_on": "inputs", "autoencoder_epochs": 2}, {"autoencoder_epochs": "cluster_on"}),
         (
             {"filter_learning_rate": 0.1, "halve_every": 3},

@@ -1,5 +1,6 @@
 """What is on disk is whole, or the one before it is used."""
 
+import fcntl
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,7 @@ from torch import nn
 
 from deeplda import atomic
 from deeplda.errors import InputError
+from deeplda.training import run_folder
 from deeplda.training.checkpoint import Counters, Snapshot, read_checkpoint, write_checkpoint
 from deeplda.training.config import RunConfig
 from deeplda.training.run_folder import open_run, read_metrics
@@ -177,6 +179,16 @@ def test_a_second_process_is_refused(tmp_path):
         pass
     with open_run(tmp_path, RunConfig(), "data"):
         pass
+
+
+def test_who_only_looks_at_a_lock_keeps_nobody_out(tmp_path, monkeypatch):
+    with open_run(tmp_path / "run", RunConfig(), "data"):
+        pass
+    looking = (tmp_path / "run" / ".lock").open("a")
+    fcntl.flock(looking, fcntl.LOCK_EX)
+    monkeypatch.setattr(run_folder.time, "sleep", lambda _: looking.close())
+    with open_run(tmp_path / "run", RunConfig(), "data"):
+        assert looking.closed
 
 
 def test_a_folder_that_cannot_be_made(tmp_path):

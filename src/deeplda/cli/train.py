@@ -128,7 +128,7 @@ def _agree_with(
 def _say_what_is_idle(settings: RunConfig, chosen: dict[str, Any]) -> None:
     for name, other in without_effect(settings, chosen).items():
         option, value = name.replace("_", "-"), str(getattr(settings, other)).lower()
-        print(f"note: --{option} has no effect with {other} {value}", file=sys.stderr)
+        print(f"note: --{option} has no effect on training with {other} {value}", file=sys.stderr)
 
 
 def _train(folder: Path, settings: RunConfig, progress: Progress, world: World) -> dict[str, Any]:

@@ -28,8 +28,8 @@ def check_data(source: str | Path, data_dir: Path | None = None) -> list[FileChe
     """Read every file of a source and tell what is there, broken files included.
 
     Known set: a row a file, and one for what is wrong between files that are whole. Folder: a row for each class of
-    each part, and one for each broken image. An .npz file: a row a part. Raises InputError only
-    where the source itself does not exist.
+    each part, and one for each broken image. An .npz file: a row a part. Raises InputError only where the source itself
+    does not exist.
     """
     found = find_source(source)
     if found == "digits":

@@ -18,8 +18,6 @@ CLASS_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "
 VAL_SHARE = 0.04  # the paper's 2,000 of 50,000
 _STEMS = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
 _PIXELS = 3 * 32 * 32
-# Bytes of a file with ten names in it.
-MOST_OF_NAMES = 2**16
 
 
 def files(folder: Path) -> list[Path]:
@@ -90,7 +88,7 @@ def _read_pickled(path: Path) -> tuple[NDArray[np.uint8], Labels]:
 def _class_names(folder: Path) -> tuple[str, ...]:
     names: object = CLASS_NAMES
     if (text := folder / "batches.meta.txt").is_file():
-        names = read_small(text, MOST_OF_NAMES).decode(errors="replace").split()
+        names = read_small(text).decode(errors="replace").split()
     elif (pickled := folder / "batches.meta").is_file():
         meta = load_inert(pickled)
         names = meta.get("label_names") if isinstance(meta, dict) else None

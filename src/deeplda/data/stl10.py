@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from deeplda.data.cifar10 import MOST_OF_NAMES
 from deeplda.data.dataset import Labels, Part, Source
 from deeplda.data.memory import require_memory
 from deeplda.errors import InputError, got
@@ -79,7 +78,7 @@ def _class_names(folder: Path) -> tuple[str, ...]:
     path = folder / "class_names.txt"
     names = CLASS_NAMES
     if path.is_file():
-        names = tuple(read_small(path, MOST_OF_NAMES).decode(errors="replace").split())
+        names = tuple(read_small(path).decode(errors="replace").split())
     if len(names) != 10:
         raise InputError(got(f"{path} has {len(names)} class names", need="10", do="fetch stl10 again"))
     return names

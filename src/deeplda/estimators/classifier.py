@@ -22,7 +22,6 @@ from deeplda.estimators import saving
 from deeplda.estimators.preparation import (
     NetworkFactory,
     arrays_as_data,
-    batch_size,
     build_own,
     held_out,
     log_class_weights,
@@ -38,6 +37,7 @@ from deeplda.training.evaluation import gather_statistics
 from deeplda.training.loop import train
 from deeplda.training.memory_run import MemoryRun
 from deeplda.training.progress import Progress
+from deeplda.training.sampler import sufficient_batch_size
 from deeplda.training.subclass_stage import find_subclasses, on_subclasses
 
 # Others are turned into the first: rows are computed with in float64, images stay as small as they come.
@@ -328,7 +328,8 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
 
     def _on_groups(self, config: RunConfig, data: Data, groups: int) -> tuple[RunConfig, nn.Module | None]:
         """The settings that depend on the classes or subclasses trained on, and the network where the user gave one."""
-        update: dict[str, Any] = {"batch_size": batch_size(config.batch_size, data.train.labels, config.objective)}
+        enough = sufficient_batch_size(config.batch_size, data.train.labels, config.objective)
+        update: dict[str, Any] = {"batch_size": enough}
         network, width = own_network(self.network, data.sample_shape, self.embedding_dim, groups, config.seed)
         if network is not None:
             update["embedding_dim"] = width

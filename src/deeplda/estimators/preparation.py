@@ -164,20 +164,6 @@ def log_class_weights(
     return np.asarray(np.log(weights), dtype=np.float64)
 
 
-def batch_size(wanted: int, labels: NDArray[np.int64], objective: str) -> int:
-    """`wanted`, or more where batches would come out with one class (or, for cross-entropy, one sample) alone.
-
-    Classes are what the loop trains on: `labels` are subclasses where it trains on those.
-
-    The stratified sampler deals a class of k samples out to k batches, so two classes are in every batch as long as
-    there are no more batches than the second largest class has samples.
-    """
-    counts = np.sort(np.bincount(labels))
-    most = len(labels) // 2 if objective == "cce" else int(counts[-2])
-    batches = min(-(-len(labels) // wanted), most)
-    return -(-len(labels) // batches)
-
-
 def _check_count(name: str, value: object, *, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise InputError(got(f"{name} is {value!r}", need=f"a whole number of at least {least}", do="raise it"))

@@ -173,19 +173,19 @@ class CentredBatch:
         `exact` also multiplies in float64, for matrices too ill-conditioned for the features' own precision.
         """
         rows = self.rows.double() if exact else self.rows
-        product = gram(rows) if weights is None else rows.T @ (rows * weights.to(rows.dtype)[self.index, None])
+        product = gram(rows) if weights is None else rows.T @ (rows * self._by_row(weights, rows.dtype))
         return self._over_ranks(product.double())
 
     def variances(self, weights: Tensor | None = None) -> Tensor:
         """The diagonal of `scatter`, (d,) float64, without the product."""
         squares = self.rows.square()
         if weights is not None:
-            squares *= self.by_row(weights)
+            squares *= self._by_row(weights, squares.dtype)
         return self._over_ranks(squares.sum(0, dtype=torch.float64))
 
-    def by_row(self, values: Tensor) -> Tensor:
-        """`values` (C,) of the classes as a column (n, 1) in the precision of the rows."""
-        return values.to(self.rows.dtype)[self.index, None]
+    def _by_row(self, values: Tensor, dtype: torch.dtype) -> Tensor:
+        """`values` (C,) of the classes as a column (n, 1)."""
+        return values.to(dtype)[self.index, None]
 
     def _over_ranks(self, part: Tensor) -> Tensor:
         return part if self.ranks is None else self.ranks.total(part)[0]

@@ -24,12 +24,12 @@ from deeplda.report.sections import (
     swatch,
 )
 from deeplda.report.training_section import chart
+from deeplda.training.config import OF_LDA
 
 # Beyond this many runs, lines and plots say nothing any more: the first are drawn, the table has all.
 MOST_DRAWN = 12
 # Runs after these have dashed lines.
 _FULL_LINES = 8
-_OF_LDA = frozenset({"alpha", "lam", "epsilon", "statistic", "scatter"})
 
 
 def check_comparable(records: Sequence[RunRecord]) -> None:
@@ -83,7 +83,7 @@ def _subtitle(records: Sequence[RunRecord]) -> str:
 def _setting(record: RunRecord, name: str) -> str:
     """The value of a setting in words; nothing where it does not apply."""
     value = getattr(record.config, name)
-    if record.config.objective == "cce" and name in _OF_LDA:
+    if record.config.objective == "cce" and name in OF_LDA:
         return ""
     if name == "data":
         return words.data_name(record.config)

@@ -27,7 +27,7 @@ from deeplda.training.evaluation import Watch, evaluate, gather_statistics, unwa
 from deeplda.training.muon import Muon
 from deeplda.training.precision import arithmetic, warn_where_slow
 from deeplda.training.randomness import kept_generators
-from deeplda.training.sampler import stratified_sample
+from deeplda.training.sampler import stratified_sample, sufficient_batch_size
 from deeplda.training.world import ALONE, World
 
 # As many suffice for what a network takes from the data before it is trained, such as the whitening of patches.
@@ -292,11 +292,12 @@ def _require_two_classes_in_each_batch(config: RunConfig, data: Data) -> None:
     counts, batches = np.bincount(data.train.labels), math.ceil(len(data.train) / config.batch_size)
     others = len(data.train) - int(counts.max())
     if batches > others:
+        enough = sufficient_batch_size(config.batch_size, data.train.labels, config.objective)
         raise InputError(
             got(
                 f"{others} training samples that are not {data.class_names[counts.argmax()]} for {batches} batches",
                 need="two classes in every batch",
-                do=f"pass --batch-size {math.ceil(len(data.train) / np.sort(counts)[-2])} or more, or add samples",
+                do=f"pass --batch-size {enough} or more, or add samples",
             )
         )
 

@@ -16,17 +16,20 @@ from deeplda.files import expanded, read_toml
 # What decides which samples a run has, and in which part: runs that agree in these share their data.
 DATA_SETTINGS = ("data", "data_dir", "image_size", "split_seed", "train_on_all", "skip_unreadable")
 
-# Settings that do nothing where another one has one of these values.
+# Settings of the discriminant objectives, which cross-entropy is not trained by.
+OF_LDA = ("alpha", "lam", "epsilon", "statistic", "scatter")
+_OF_AUTOENCODER = ("autoencoder_epochs", "autoencoder_optimizer", "autoencoder_learning_rate")
+# Settings that a training does not feel where another one has one of these values.
 _IDLE: tuple[tuple[str, tuple[Any, ...], tuple[str, ...]], ...] = (
     ("objective", ("rdlda", "dlda"), ("label_smoothing",)),
     ("statistic", ("wilks", "pillai", "hotelling"), ("epsilon",)),
-    ("objective", ("cce",), ("alpha", "epsilon", "statistic")),
+    ("objective", ("cce",), OF_LDA),
     ("optimizer", ("sgd",), ("filter_learning_rate",)),
     ("schedule", ("one-cycle", "linear"), ("halve_every",)),
     ("flip", (False,), ("flip_order",)),
     ("subclasses", (1,), ("cluster_on", "cluster_starts", "smallest_cluster", "subclass_decision")),
-    ("cluster_on", ("inputs",), ("autoencoder_epochs", "autoencoder_optimizer", "autoencoder_learning_rate")),
-    ("subclasses", (1,), ("autoencoder_epochs", "autoencoder_optimizer", "autoencoder_learning_rate")),
+    ("cluster_on", ("inputs",), _OF_AUTOENCODER),
+    ("subclasses", (1,), _OF_AUTOENCODER),
 )
 
 # More than anything here can be; TOML and torch end at 64 bits.
@@ -204,7 +207,7 @@ class AutoencoderConfig(_OnData, LoopConfig):
 
 
 def without_effect(config: TrainConfig, given: Collection[str]) -> dict[str, str]:
-    """Of the settings given, those that do nothing, each with the one that makes it so: {"epsilon": "statistic"}."""
+    """Of the settings given, those a training does not feel, with the one that makes it so: {"lam": "objective"}."""
     idle = [(names, other) for other, values, names in _IDLE if getattr(config, other) in values]
     return {name: other for names, other in idle for name in names if name in given}
 

@@ -42,3 +42,17 @@ def stratified_sample(labels: NDArray[np.int64], size: int, seed: int) -> Indice
     share = size / len(labels)
     places = [np.flatnonzero(labels == c) for c in np.unique(labels)]
     return np.sort(np.concatenate([rng.permutation(p)[: max(1, round(share * len(p)))] for p in places]))
+
+
+def sufficient_batch_size(wanted: int, labels: NDArray[np.int64], objective: str) -> int:
+    """`wanted`, or more where batches would come out with one class (or, for cross-entropy, one sample) alone.
+
+    Classes are what the loop trains on: `labels` are subclasses where it trains on those.
+
+    The stratified sampler deals a class of k samples out to k batches, so two classes are in every batch as long as
+    there are no more batches than the second largest class has samples.
+    """
+    counts = np.sort(np.bincount(labels))
+    most = len(labels) // 2 if objective == "cce" else int(counts[-2])
+    batches = min(-(-len(labels) // wanted), most)
+    return -(-len(labels) // batches)

@@ -16,15 +16,18 @@ from deeplda.atomic import write_text
 from deeplda.errors import InputError
 from deeplda.experiments.recipes import read_recipe
 from deeplda.files import read_toml
-from deeplda.training.config import RunConfig, as_toml, first_mistake, with_whole_paths
+from deeplda.training.config import OF_LDA, RunConfig, as_toml, first_mistake, with_whole_paths
 
 # More than anyone runs; a few lines of a file can ask for far more than memory holds.
 _MOST_TRIALS = 100_000
 # Of a trial's name; file systems take 255.
 _LONGEST_NAME = 200
 # Axes of a grid that mean nothing to an objective: dlda is alpha 1, and cross-entropy has no scatter matrices.
-_OF_LDA = {"alpha", "lam", "epsilon", "statistic", "scatter", "subclasses"}
-_MEANINGLESS = {"rdlda": {"label_smoothing"}, "dlda": {"alpha", "label_smoothing"}, "cce": _OF_LDA}
+_MEANINGLESS = {
+    "rdlda": {"label_smoothing"},
+    "dlda": {"alpha", "label_smoothing"},
+    "cce": {*OF_LDA, "subclasses"},
+}
 
 Grid = dict[str, list[Any]]
 
