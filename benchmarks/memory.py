@@ -27,8 +27,8 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from deeplda import RDLDALoss
+from deeplda.core.large_batch import large_batch_backward
 from deeplda.networks import DorferNet
-from deeplda.objective import large_batch_backward
 
 SHAPE, CLASSES = (3, 32, 32), 10
 PLAIN, CHUNKED = "plain", "chunked"

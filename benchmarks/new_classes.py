@@ -22,13 +22,13 @@ from sklearn.metrics import roc_auc_score
 
 from deeplda.data import Data, Part, load_data
 from deeplda.experiments.recipes import read_recipe
+from deeplda.memory import keep_freed_memory
 from deeplda.model import Model
-from deeplda.training.assembly import assemble
 from deeplda.training.config import RunConfig
-from deeplda.training.kept_memory import keep_freed_memory
 from deeplda.training.loop import train
-from deeplda.training.memory_run import MemoryRun
 from deeplda.training.progress import Progress
+from deeplda.training.run import MemoryRun
+from deeplda.training.trainee import assemble
 
 EXAMPLES = (1, 5, 20)
 

@@ -22,10 +22,10 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from deeplda import RDLDALoss
+from deeplda.device import arithmetic
+from deeplda.memory import keep_freed_memory
 from deeplda.networks import FastNet, training_flops
-from deeplda.training.kept_memory import keep_freed_memory
-from deeplda.training.muon import Muon
-from deeplda.training.precision import arithmetic
+from deeplda.training.optim import Muon
 
 SHAPE, CLASSES = (3, 32, 32), 10
 VARIANTS = {

@@ -21,12 +21,12 @@ from torch.utils.data import DataLoader, Dataset
 
 from deeplda import RDLDALoss
 from deeplda.data import Data, Part
+from deeplda.memory import keep_freed_memory
 from deeplda.networks import DorferNet
-from deeplda.training.assembly import assemble
+from deeplda.sampling import epoch_batches
 from deeplda.training.batches import BatchSource
 from deeplda.training.config import RunConfig
-from deeplda.training.kept_memory import keep_freed_memory
-from deeplda.training.sampler import epoch_batches
+from deeplda.training.trainee import assemble
 
 BATCH, SAMPLES, STEPS = 250, 5000, 12
 SHAPE, CLASSES, RATE = (3, 32, 32), 10, 0.1

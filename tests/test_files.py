@@ -9,7 +9,7 @@ import torch  # noqa: F401  # before memory is limited: its libraries need more
 from safetensors.numpy import save_file
 
 from deeplda.errors import InputError
-from deeplda.files import expanded, read_arrays, read_small, read_tensors, read_toml
+from deeplda.io import expanded, read_arrays, read_small, read_tensors, read_toml
 
 
 def no_files(folder):

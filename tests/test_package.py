@@ -13,13 +13,15 @@ SOURCE = Path(deeplda.__file__).parent
 # Each may import itself and what stands before it.
 LAYERS = [
     ["errors"],
-    ["files"],
-    ["atomic"],
+    ["io", "memory", "device"],
+    ["core"],
+    ["losses", "predictors", "sampling"],
     ["objective"],
-    ["predictors"],
     ["networks", "subclasses", "data"],
     ["model"],
+    ["loading"],
     ["training"],
+    ["estimator_files"],
     ["estimators"],
     ["experiments", "report", "export"],
     ["cli"],

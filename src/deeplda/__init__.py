@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from deeplda.estimators import DeepLDAClassifier, SubclassDeepLDAClassifier
-    from deeplda.model import load
-    from deeplda.objective import RDLDALoss
+    from deeplda.loading import load
+    from deeplda.losses import RDLDALoss
 
 __version__ = "0.1.0"
 __all__ = ["DeepLDAClassifier", "RDLDALoss", "SubclassDeepLDAClassifier", "__version__", "load"]
 
 _HOME = {
     "DeepLDAClassifier": "deeplda.estimators",
-    "RDLDALoss": "deeplda.objective",
+    "RDLDALoss": "deeplda.losses",
     "SubclassDeepLDAClassifier": "deeplda.estimators",
-    "load": "deeplda.model",
+    "load": "deeplda.loading",
 }
 
 

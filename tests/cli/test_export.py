@@ -48,9 +48,9 @@ def instant(monkeypatch):
 
         return run
 
-    monkeypatch.setattr("deeplda.export.exporting.traced", lambda *_: None)
-    monkeypatch.setattr("deeplda.export.exporting.as_onnx", lambda *_: b"a graph")
-    monkeypatch.setattr("deeplda.export.exporting.onnx_runner", runner)
+    monkeypatch.setattr("deeplda.export.traced", lambda *_: None)
+    monkeypatch.setattr("deeplda.export.as_onnx", lambda *_: b"a graph")
+    monkeypatch.setattr("deeplda.export.onnx_runner", runner)
 
 
 def sentence(capsys, *arguments):
@@ -112,7 +112,7 @@ def test_without_data_random_images_serve_unless_all_was_asked_for(home, capsys)
 def test_a_graph_that_differs_is_not_written(home, monkeypatch):
     names = {"scores": 3, "probabilities": 3, "embedding": 3}
     monkeypatch.setattr(
-        "deeplda.export.exporting.onnx_runner",
+        "deeplda.export.onnx_runner",
         lambda _: lambda rows: {name: np.ones((len(rows), width)) for name, width in names.items()},
     )
     with pytest.raises(SystemExit, match="deeplda: the exported graph is not the model: on 60 samples") as left:

@@ -119,7 +119,7 @@ def test_a_header_that_declares_gigabytes_takes_no_memory(
     little_memory: None,  # noqa: ARG001
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("deeplda.data.memory.available_memory", lambda: None)
+    monkeypatch.setattr("deeplda.memory.available_memory", lambda: None)
     raw = np.array([0x803, 2**32 - 1, 28, 28], dtype=">u4").tobytes() + b"few"
     for name, content in (("images", raw), ("images.gz", gzip.compress(raw))):
         (tmp_path / name).write_bytes(content)

@@ -150,7 +150,7 @@ def test_a_header_that_promises_more_or_less_than_is_there(tmp_path: Path, shape
 
 def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "a.npz", x_train=np.zeros((20, 1, 1000, 1000), np.uint8))
-    monkeypatch.setattr("deeplda.data.memory.available_memory", lambda: 10_000_000)
+    monkeypatch.setattr("deeplda.memory.available_memory", lambda: 10_000_000)
     monkeypatch.setattr(np, "load", lambda *_, **__: pytest.fail("unpacked"))
     assert path.stat().st_size < 100_000
     with pytest.raises(InputError, match="a set that fits in memory"):

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deeplda.data.dataset import Part, Source
-from deeplda.data.split import allocate, complete, stratified
+from deeplda.data.dataset import Part, Source, complete
 from deeplda.errors import InputError
+from deeplda.sampling import allocate, stratified
 
 
 def source(counts: list[int], **more: object) -> Source:

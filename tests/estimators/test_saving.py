@@ -10,8 +10,8 @@ from torch import nn
 
 from deeplda import load
 from deeplda.errors import InputError
+from deeplda.estimator_files import labels_as_json
 from deeplda.estimators import DeepLDAClassifier
-from deeplda.estimators.saving import labels_as_json
 
 ROWS, LABELS = load_iris(return_X_y=True)
 FAST = {"max_epochs": 3, "random_state": 0}

@@ -317,7 +317,7 @@ def test_a_worker_whose_disk_is_full_leaves_its_trial_waiting(tmp_path, monkeypa
     def full(*_args, **_kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("deeplda.experiments.sweeps.worker.run_to_end", full)
+    monkeypatch.setattr("deeplda.training.pipeline.run_to_end", full)
     for _ in range(4):
         with pytest.raises(OSError, match="No space"):
             work(sweep, never)

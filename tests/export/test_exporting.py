@@ -191,11 +191,11 @@ def test_decisions_may_differ_at_ties():
 
 def test_what_differs_is_not_written(tmp_path, monkeypatch):
     model, inputs = make_model("mlp", (6,), dtype=np.float32)
-    monkeypatch.setattr("deeplda.export.exporting.traced", lambda *_: None)
-    monkeypatch.setattr("deeplda.export.exporting.as_onnx", lambda *_: b"a graph")
+    monkeypatch.setattr("deeplda.export.traced", lambda *_: None)
+    monkeypatch.setattr("deeplda.export.as_onnx", lambda *_: b"a graph")
     wrong = {"scores": (1, 3), "probabilities": (1, 3), "embedding": (1, 4)}
     monkeypatch.setattr(
-        "deeplda.export.exporting.onnx_runner",
+        "deeplda.export.onnx_runner",
         lambda _: lambda rows: {name: np.zeros((len(rows), width)) for name, (_, width) in wrong.items()},
     )
     with pytest.raises(VerificationError, match="the exported graph is not the model: on 60 samples"):

@@ -32,16 +32,18 @@ from deeplda.experiments.results import read_results
 from deeplda.experiments.sweeps.definition import Definition
 from deeplda.experiments.sweeps.status import sweep_status
 from deeplda.experiments.sweeps.sweep import open_sweep
-from deeplda.model import Model, ModelCard, load
+from deeplda.loading import load
+from deeplda.model import Model, ModelCard
 from deeplda.networks import build_network
 from deeplda.predictors import FeatureStatistics
 from deeplda.report.contents import read_record
-from deeplda.report.doctor import count_classes, diagnose
+from deeplda.report.doctor import diagnose
+from deeplda.report.doctor.record import count_classes
 from deeplda.report.training_section import training_section
 from deeplda.report.words import effort, surroundings
+from deeplda.training.autoencoder_stage import SampleAutoencoder
 from deeplda.training.checkpoint import Counters, Snapshot, read_checkpoint, write_checkpoint
 from deeplda.training.config import RunConfig
-from deeplda.training.reconstruction import SampleAutoencoder
 from deeplda.training.run_folder import read_metrics
 from deeplda.training.subclass_stage import read_clusters
 

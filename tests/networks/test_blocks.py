@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from deeplda.networks import MLP, ConvNetSmall, DorferNet, NetworkBuilder
-from deeplda.networks.blocks import conv_bn_relu
+from deeplda.networks.layers import conv_bn_relu
 
 
 def weights(network: nn.Module) -> list[torch.Tensor]:

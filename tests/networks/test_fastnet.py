@@ -6,7 +6,7 @@ import torch
 
 from deeplda.errors import InputError
 from deeplda.networks import FastNet, StartsFromData
-from deeplda.networks.whitening import Whitening, patch_covariance
+from deeplda.networks.fastnet import Whitening, patch_covariance
 
 
 @pytest.mark.parametrize("side", [24, 28, 33, 64])

@@ -77,7 +77,7 @@ def test_current_directory_is_importable_only_meanwhile(own_directory: Path) -> 
 
 
 def test_an_installed_module_works_too() -> None:
-    assert build_network("deeplda.networks.mlp:MLP", (5,), 3, width=0.5)(torch.randn(2, 5)).shape == (2, 3)
+    assert build_network("deeplda.networks.small:MLP", (5,), 3, width=0.5)(torch.randn(2, 5)).shape == (2, 3)
 
 
 def test_a_network_of_another_precision_is_brought_to_float32() -> None:

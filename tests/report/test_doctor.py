@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deeplda.report.doctor import Finding, count_classes, diagnose
+from deeplda.report.doctor import diagnose
+from deeplda.report.doctor.record import Finding, count_classes
 from deeplda.training.config import RunConfig
 
 GROWING = [[0.5 * e**2 * (1 + i) for i in range(4)] for e in range(1, 7)]

@@ -167,7 +167,7 @@ def test_one_thread_splits_however_many_there_are(monkeypatch: pytest.MonkeyPatc
         seen.extend(pool["num_threads"] for pool in threadpool_info())
         return 1, "seen"
 
-    monkeypatch.setattr("deeplda.subclasses.clustering.choose_k", watch)
+    monkeypatch.setattr("deeplda.subclasses.choose_k", watch)
     with threadpool_limits(2):
         watch()
         assert set(seen) == {2}

@@ -8,9 +8,10 @@ import torch
 
 from deeplda.data import load_data
 from deeplda.errors import InputError, TrainingError
-from deeplda.training.assembly import assemble, check_settings, read_data
 from deeplda.training.config import RunConfig
-from deeplda.training.world import World
+from deeplda.training.parallel import World
+from deeplda.training.preparation import check_settings, read_data
+from deeplda.training.trainee import assemble
 
 
 def test_every_class_needs_training_samples():

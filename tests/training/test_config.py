@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from deeplda.errors import InputError
 from deeplda.training.config import RunConfig, without_effect
-from deeplda.training.schedule import learning_rate
+from deeplda.training.optim import learning_rate
 
 
 def test_toml_is_read_back_as_written(tmp_path):

@@ -10,13 +10,14 @@ from deeplda.errors import InputError
 from deeplda.experiments.recipes import read_recipe
 from deeplda.experiments.sweeps.worker import TrialProgress
 from deeplda.networks import FastNet
-from deeplda.training.assembly import assemble, read_data
 from deeplda.training.checkpoint import Counters
 from deeplda.training.config import RunConfig
 from deeplda.training.evaluation import evaluate
 from deeplda.training.pipeline import run_to_end
+from deeplda.training.preparation import read_data
 from deeplda.training.progress import Progress
 from deeplda.training.run_folder import read_metrics
+from deeplda.training.trainee import assemble
 
 SMALL = {"width": 0.125, "batch_size": 60, "epochs": 2}
 

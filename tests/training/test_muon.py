@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from deeplda.training.muon import Muon, orthogonalised
+from deeplda.training.optim import Muon, orthogonalised
 
 
 def test_all_but_filters_take_the_steps_of_sgd():

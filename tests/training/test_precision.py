@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from deeplda.data import load_data
-from deeplda.training.assembly import assemble
 from deeplda.training.config import RunConfig
 from deeplda.training.pipeline import run_to_end
 from deeplda.training.progress import Progress
+from deeplda.training.trainee import assemble
 
 DATA = load_data("digits")
 INPUTS, LABELS = torch.from_numpy(DATA.train.inputs[:100]), torch.from_numpy(DATA.train.labels[:100])

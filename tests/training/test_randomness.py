@@ -2,7 +2,7 @@
 
 import torch
 
-from deeplda.training.randomness import kept_generators
+from deeplda.device import kept_generators
 
 
 def test_generators_are_as_before():

@@ -10,7 +10,7 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from deeplda import atomic
+from deeplda import io as atomic
 from deeplda.errors import InputError
 from deeplda.training import run_folder
 from deeplda.training.checkpoint import Counters, Snapshot, read_checkpoint, write_checkpoint

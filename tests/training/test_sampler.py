@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deeplda.training.sampler import epoch_batches, stratified_sample
+from deeplda.sampling import epoch_batches, stratified_sample
 
 cases = st.tuples(st.integers(2, 300), st.integers(2, 64), st.integers(2, 8), st.integers(0, 100), st.integers(0, 5))
 

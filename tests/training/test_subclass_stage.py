@@ -12,12 +12,12 @@ from safetensors.numpy import load_file, save_file
 
 from deeplda.data import load_data
 from deeplda.errors import InputError
-from deeplda.model import load
+from deeplda.loading import load
+from deeplda.training.autoencoder_stage import SampleAutoencoder
 from deeplda.training.config import RunConfig
 from deeplda.training.evaluation import evaluate, subclass_scores
 from deeplda.training.pipeline import run_to_end
 from deeplda.training.progress import Progress
-from deeplda.training.reconstruction import SampleAutoencoder
 from deeplda.training.run_folder import read_metrics
 from deeplda.training.subclass_stage import read_clusters, subclass_notes
 
@@ -86,9 +86,7 @@ def test_finished_stages_are_not_done_again(run, monkeypatch):
     before = (run / "model" / "weights.safetensors").read_bytes()
     for name in ("model", "checkpoints", "metrics.jsonl"):
         (run / name).rename(run / f"gone-{name}")
-    monkeypatch.setattr(
-        "deeplda.training.subclass_stage.split_classes", lambda *_, **__: pytest.fail("split the classes again")
-    )
+    monkeypatch.setattr("deeplda.subclasses.split_classes", lambda *_, **__: pytest.fail("split the classes again"))
     run_to_end(settings(), run, QUIET)
     assert (run / "model" / "weights.safetensors").read_bytes() == before
 
@@ -97,7 +95,7 @@ def test_runs_share_their_stages(tmp_path, monkeypatch):
     run_to_end(settings(alpha=0.2), tmp_path / "first", QUIET, stages=tmp_path / "stages")
     assert sorted(path.name.split("-")[0] for path in (tmp_path / "stages").iterdir()) == ["autoencoder", "subclasses"]
     assert (tmp_path / "first" / "autoencoder").resolve().parent == (tmp_path / "stages").resolve()
-    monkeypatch.setattr("deeplda.training.subclass_stage.train", lambda *_: pytest.fail("trained an autoencoder again"))
+    monkeypatch.setattr("deeplda.training.loop.train", lambda *_: pytest.fail("trained an autoencoder again"))
     run_to_end(settings(alpha=0.8), tmp_path / "second", QUIET, stages=tmp_path / "stages")
     first, second = ((tmp_path / name / "subclasses" / "subclasses.safetensors") for name in ("first", "second"))
     assert first.read_bytes() == second.read_bytes()

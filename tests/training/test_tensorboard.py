@@ -9,8 +9,8 @@ from deeplda.cli import main
 from deeplda.errors import StoppedError
 from deeplda.training.config import RunConfig
 from deeplda.training.pipeline import run_to_end
+from deeplda.training.progress import TensorBoardProgress
 from deeplda.training.run_folder import read_metrics
-from deeplda.training.tensorboard import TensorBoardProgress
 
 TINY = {"epochs": 3, "width": 0.1, "batch_size": 400}
 

@@ -146,9 +146,9 @@ def worker(parent, rank):
 def test_the_loss_asks_others_only_in_a_job_of_ours(monkeypatch, size):
     """A classifier fitted on one rank of somebody's own job must not wait for the other ranks."""
     from deeplda.data import load_data
-    from deeplda.training import assembly
+    from deeplda.training import trainee as assembly
     from deeplda.training.config import RunConfig
-    from deeplda.training.world import World
+    from deeplda.training.parallel import World
 
     monkeypatch.setattr(assembly, "DistributedDataParallel", lambda module, **_: module)
     trainee = assembly.assemble(RunConfig(data="digits"), load_data("digits"), world=World(0, size))
@@ -156,7 +156,7 @@ def test_the_loss_asks_others_only_in_a_job_of_ours(monkeypatch, size):
 
 
 def test_a_share_of_every_class():
-    from deeplda.training.world import World
+    from deeplda.training.parallel import World
 
     items = np.repeat(np.arange(5), 6)
     parts = [World(rank, 3).share(items) for rank in range(3)]

@@ -22,7 +22,8 @@ def doctor(
     json_: Annotated[bool, Parameter(name="--json", negative="", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Read the metrics of a run and say what is wrong, why we think so and what to do."""
-    from deeplda.report.doctor import count_classes, diagnose
+    from deeplda.report.doctor import diagnose
+    from deeplda.report.doctor.record import count_classes
     from deeplda.training.run_folder import read_metrics
 
     rows = read_metrics(run)

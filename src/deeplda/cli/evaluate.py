@@ -34,11 +34,12 @@ def evaluate(
     if data_dir is not None:
         config = config.model_copy(update={"data_dir": data_dir})
 
-    from deeplda.model import load
-    from deeplda.training.assembly import pick_device, read_data
+    from deeplda.device import pick_device
+    from deeplda.loading import load
     from deeplda.training.evaluation import evaluate as score
     from deeplda.training.evaluation import subclass_scores
-    from deeplda.training.progress import Progress
+    from deeplda.training.preparation import read_data
+    from deeplda.training.progress import Progress, TerminalProgress
     from deeplda.training.run_folder import begun_on
 
     model = load(run, network=network, device=str(pick_device(device)))
@@ -51,21 +52,22 @@ def evaluate(
             file=sys.stderr,
         )
     part = {"train": data.train, "val": data.val, "test": data.test}[split]
-    watch = Progress("quiet" if json_ else "auto").watch
+    watch = (Progress() if json_ else TerminalProgress()).watch
     scores = score(model, part, watch)
     if scores is None:
         raise InputError(f"the {split} part of {config.data} has no samples: choose another --split")
-    if tta == "mirror":
-        scores["mirrored"] = score(model, part, watch, mirror=True)
-    if subclasses:
-        scores["subclasses"] = subclass_scores(model, part)
+    mirrored = score(model, part, watch, mirror=True) if tta == "mirror" else None
+    by_subclass = subclass_scores(model, part) if subclasses else None
     if json_:
-        print(json.dumps({"split": split, **scores, "class_names": list(model.class_names)}))
+        found = {"split": split, **scores.model_dump(), "class_names": list(model.class_names)}
+        found |= {"mirrored": mirrored.model_dump()} if mirrored else {}
+        found |= {"subclasses": by_subclass} if by_subclass else {}
+        print(json.dumps(found))
         return
 
     from deeplda.cli.tables import print_scores, print_subclasses
 
     title = f"{config.data}, {split} part"
-    print_scores(scores, list(model.class_names), title=title, mirrored=scores.get("mirrored"))
-    if subclasses:
-        print_subclasses(scores["subclasses"], mirrored="mirrored" in scores)
+    print_scores(scores, list(model.class_names), title=title, mirrored=mirrored)
+    if by_subclass:
+        print_subclasses(by_subclass, mirrored=mirrored is not None)

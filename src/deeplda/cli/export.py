@@ -30,10 +30,10 @@ def export(
 ) -> None:
     """Write normalisation, network and predictor as one graph, verified against the model on samples of its data."""
     from deeplda.export import VerificationError, export_run
-    from deeplda.training.progress import Progress
+    from deeplda.training.progress import TerminalProgress
 
     try:
-        with Progress().console.status(f"exporting {run}"):
+        with TerminalProgress().status(f"exporting {run}"):
             exported = export_run(
                 run, format=format_, output=output, verify_all=verify_all, data_dir=data_dir, network=network
             )

@@ -24,7 +24,7 @@ def network(
 ) -> None:
     """Show layers, output shapes, parameters and FLOPs of a network."""
     from deeplda.networks import build_network, describe
-    from deeplda.training.assembly import fitting_in_memory
+    from deeplda.training.preparation import fitting_in_memory
 
     shape = _shape(input_ or {"mlp": "64", "convnet-small": "1x8x8"}.get(name, "3x32x32"))
     with fitting_in_memory():

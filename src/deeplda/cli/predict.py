@@ -49,8 +49,8 @@ def predict(
     if csv_ and json_:
         raise InputError("--csv and --json were given: choose one")
 
-    from deeplda.model import load
-    from deeplda.training.assembly import pick_device
+    from deeplda.device import pick_device
+    from deeplda.loading import load
 
     model = load(run, network=network, device=str(pick_device(device)))
     if len(model.card.sample_shape) != 3:

@@ -123,7 +123,7 @@ def _run(
     from deeplda.experiments.sweeps.display import Display
     from deeplda.experiments.sweeps.sweep import open_sweep
     from deeplda.experiments.sweeps.worker import record, work
-    from deeplda.training.stopping import asked_to_stop
+    from deeplda.training.pipeline import asked_to_stop
 
     if definition is not None and not sweep_file(folder).exists():
         _check(definition)
@@ -145,7 +145,7 @@ def _run(
 def _check(definition: Definition) -> None:
     """Raise InputError for data or settings that no trial could use, before anything is written."""
     from deeplda.experiments.sweeps.worker import require_validation
-    from deeplda.training.assembly import check_settings, read_data
+    from deeplda.training.preparation import check_settings, read_data
 
     config = next(definition.config(own) for own in definition.trials().values())
     data = read_data(config)

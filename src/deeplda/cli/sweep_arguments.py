@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from deeplda.errors import InputError, got
-from deeplda.training.config import with_whole_paths
+from deeplda.training.config import with_absolute_paths
 
 if TYPE_CHECKING:
     from deeplda.experiments.sweeps.definition import Definition
@@ -51,7 +51,7 @@ def paper_sweep(
     if chosen.keys() - _CIRCUMSTANCES:
         there = there.model_copy(update={"scale": "changed"})
     (grid,) = there.grids
-    return there.model_copy(update={"settings": with_whole_paths(there.settings | chosen), "grids": (grid | axes,)})
+    return there.model_copy(update={"settings": with_absolute_paths(there.settings | chosen), "grids": (grid | axes,)})
 
 
 def own_sweep(
@@ -63,7 +63,7 @@ def own_sweep(
 
     if scale is not None:
         raise InputError(f"--scale {scale} goes with --table: choose settings such as --width and --epochs yourself")
-    settings = with_whole_paths((read_recipe(recipe) if recipe else {}) | chosen)
+    settings = with_absolute_paths((read_recipe(recipe) if recipe else {}) | chosen)
     if search is not None:
         return _search(settings, chosen, axes, search)
     grid = axes_of("rdlda,cce", None, TENTHS, "0,1,2") | axes

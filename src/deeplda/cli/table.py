@@ -24,10 +24,10 @@ def table(
     if output is not None and output.is_dir():
         raise InputError(f"{output} is a folder: name a file as --output")
 
-    from deeplda.atomic import write_text
     from deeplda.experiments.results import read_results
     from deeplda.experiments.table import result_table
     from deeplda.experiments.table_formats import format_table
+    from deeplda.io import write_text
 
     text = format_table(result_table(read_results(sweep)), format_)
     if output is None:

@@ -10,14 +10,13 @@ from rich.table import Table
 
 from deeplda.errors import one_line
 from deeplda.report.words import score_cells
+from deeplda.training.metrics import Scores
 
 # Of more classes than this the confusion matrix is left to --json.
 _MOST_CLASSES = 12
 
 
-def print_scores(
-    scores: dict[str, Any], class_names: list[str], *, title: str, mirrored: dict[str, Any] | None = None
-) -> None:
+def print_scores(scores: Scores, class_names: list[str], *, title: str, mirrored: Scores | None = None) -> None:
     """Accuracy by predictor, beside that with mirror images where there is one, and the confusion matrix."""
     # Names are the data's own: brackets in them are no markup.
     console = Console(highlight=False, markup=False)

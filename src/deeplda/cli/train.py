@@ -7,18 +7,19 @@ import signal
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from deeplda.cli.numbers import WholeNumber
 from deeplda.cli.processes import in_a_job, is_silent, run_together
 from deeplda.errors import InputError, StoppedError, code_not_run
-from deeplda.training.config import RunConfig, TrainConfig, with_whole_paths, without_effect
+from deeplda.training.config import RunConfig, TrainConfig, merged, with_absolute_paths, without_effect
 
 if TYPE_CHECKING:
+    from deeplda.training.metrics import SummaryRow
+    from deeplda.training.parallel import World
     from deeplda.training.progress import Progress
-    from deeplda.training.world import World
 
 
 def train(
@@ -48,7 +49,7 @@ def train(
     if processes > 1 and not in_a_job():
         raise SystemExit(run_together(processes))
 
-    from deeplda.training.world import is_restarted, joined_world
+    from deeplda.training.parallel import is_restarted, joined_world
 
     resume = resume or is_restarted()
     with joined_world(settings.device) as world:
@@ -66,7 +67,7 @@ def train(
     if not (folder / "report.html").exists():
         _draw(folder, settings, progress)
     if json_:
-        print(json.dumps({"run": str(folder), **summary}))
+        print(json.dumps({"run": str(folder), **summary.model_dump(exclude_unset=True)}))
     else:
         _show(folder, summary, settings)
 
@@ -76,17 +77,14 @@ def _settings(chosen: dict[str, Any], recipe: str | None) -> RunConfig:
     from deeplda.experiments.recipes import read_recipe
 
     base = read_recipe(recipe) if recipe else {}
-    if chosen.get("objective") in ("dlda", "cce") and "alpha" not in chosen:
-        base.pop("alpha", None)
-    return RunConfig.parse(with_whole_paths(base | chosen), "the settings")
+    return RunConfig.parse(with_absolute_paths(merged(base, chosen)), "the settings")
 
 
 def _progress(folder: Path, *, silent: bool, tensorboard: bool) -> Progress:
-    from deeplda.training.progress import Progress
-    from deeplda.training.tensorboard import TensorBoardProgress
+    from deeplda.training.progress import Progress, TensorBoardProgress, TerminalProgress
 
-    style: Literal["auto", "quiet"] = "quiet" if silent else "auto"
-    return TensorBoardProgress(folder / "tensorboard", style) if tensorboard else Progress(style)
+    shown = Progress() if silent else TerminalProgress()
+    return TensorBoardProgress(folder / "tensorboard", shown) if tensorboard else shown
 
 
 def _default_folder(settings: RunConfig, *, resume: bool) -> Path:
@@ -131,15 +129,14 @@ def _say_what_is_idle(settings: RunConfig, chosen: dict[str, Any]) -> None:
         print(f"note: --{option} has no effect on training with {other} {value}", file=sys.stderr)
 
 
-def _train(folder: Path, settings: RunConfig, progress: Progress, world: World) -> dict[str, Any]:
-    from deeplda.training.pipeline import run_to_end
+def _train(folder: Path, settings: RunConfig, progress: Progress, world: World) -> SummaryRow:
+    from deeplda.training.pipeline import asked_to_stop, run_to_end
     from deeplda.training.run_folder import summary_row
-    from deeplda.training.stopping import asked_to_stop
 
     if world.first and summary_row(folder) is not None:
-        progress.console.print(f"{folder} is finished already")
+        progress.note(f"{folder} is finished already")
 
-    with asked_to_stop(signal.SIGINT, signal.SIGTERM, say=progress.console.print) as stop:
+    with asked_to_stop(signal.SIGINT, signal.SIGTERM, say=progress.note) as stop:
         try:
             return run_to_end(settings, folder, progress, stop, world=world)
         except StoppedError as error:
@@ -159,7 +156,7 @@ def _draw(folder: Path, settings: RunConfig, progress: Progress) -> None:
     write_report(folder, network=settings.network, progress=progress)
 
 
-def _show(folder: Path, summary: dict[str, Any], settings: RunConfig) -> None:
+def _show(folder: Path, summary: SummaryRow, settings: RunConfig) -> None:
     from deeplda.cli.tables import print_scores
     from deeplda.report.words import compute, kept_epoch
 

@@ -11,8 +11,8 @@ from deeplda.data import folder, npz
 from deeplda.data.images import decode, in_threads
 from deeplda.data.known import ON_DISK, locate
 from deeplda.data.loading import check_names, find_source
-from deeplda.data.memory import TooLargeError
 from deeplda.errors import InputError
+from deeplda.memory import TooLargeError
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from deeplda.data.dataset import Labels, Part, Source
 from deeplda.data.inert_pickle import PickledArray, load_inert
-from deeplda.data.memory import require_memory
 from deeplda.errors import InputError, got
-from deeplda.files import read_small
+from deeplda.io import read_small
+from deeplda.memory import require_memory
 
 FOLDERS = ("cifar-10-batches-bin", "cifar-10-batches-py")
 CLASS_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")

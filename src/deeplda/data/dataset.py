@@ -1,4 +1,4 @@
-"""What every source gives: labelled parts in memory."""
+"""What every source provides: labelled parts in memory, completed by a stratified split."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+
+from deeplda.errors import InputError, got
+from deeplda.sampling import stratified
 
 Inputs = NDArray[np.uint8] | NDArray[np.float32]
 Labels = NDArray[np.int64]
@@ -94,3 +97,50 @@ class Data:
                 digest.update(f"{stored.dtype.str}{stored.shape}".encode())
                 digest.update(stored.reshape(-1).view(np.uint8).data)
         return digest.hexdigest()
+
+
+TEST_SHARE = 0.15
+VAL_SHARE = 0.15
+
+
+def complete(source: Source, seed: int) -> Data:
+    """Split off the parts that the source does not have.
+
+    No test part: `TEST_SHARE` of the whole becomes test and, if validation is missing too, `VAL_SHARE` of the whole
+    becomes validation (70/15/15). A test part but no validation part: `source.val_share` of train becomes validation.
+
+    Raises InputError for fewer than two classes and where no sample can be spared for a part.
+    """
+    train, val, test = source.train, source.val, source.test
+    classes = len(np.unique(train.labels))
+    if classes < 2:
+        found = source.class_names[train.labels[0]] if len(train) else "none"
+        raise InputError(
+            got(f"{source.name} has training samples of one class only ({found})", need="two or more", do="add a class")
+        )
+    rng = np.random.Generator(np.random.PCG64(seed))
+    # Both sizes are shares of the whole, so they are fixed before anything is taken.
+    test_size = _size(len(train), TEST_SHARE)
+    val_size = _size(len(train), source.val_share if test is not None else VAL_SHARE)
+    if test is None:
+        train, test = _split_off(train, test_size, rng, source.name, "test")
+    if val is None:
+        train, val = _split_off(train, val_size, rng, source.name, "validation")
+    return Data(source.name, train, val, test, source.class_names, source.left_out)
+
+
+def _size(n: int, share: float) -> int:
+    return max(1, int(n * share + 0.5))
+
+
+def _split_off(part: Part, size: int, rng: np.random.Generator, name: str, what: str) -> tuple[Part, Part]:
+    rest, taken = stratified(part.labels, size, rng)
+    if not len(taken):
+        raise InputError(
+            got(
+                f"{name} has {len(part)} training samples of {len(np.unique(part.labels))} classes, none to spare",
+                need=f"more than one of some class for a {what} part",
+                do=f"add samples, or give a {what} part",
+            )
+        )
+    return part.take(rest), part.take(taken)

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from deeplda.data.dataset import Part, Source
 from deeplda.data.images import SUFFIXES, Header, decode, in_threads, read_header
-from deeplda.data.memory import require_memory
 from deeplda.errors import InputError, got, one_line
+from deeplda.memory import require_memory
 
 _PART_NAMES = {
     "train": ("train", "training"),

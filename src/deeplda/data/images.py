@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from deeplda.data.memory import require_memory
 from deeplda.errors import InputError, got
+from deeplda.memory import require_memory
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp"})
 _FORMATS = ("PNG", "JPEG", "BMP", "WEBP")

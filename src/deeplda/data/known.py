@@ -12,7 +12,7 @@ from pathlib import Path
 from deeplda.data import cifar10, mnist, stl10
 from deeplda.data.dataset import Source
 from deeplda.errors import InputError, got
-from deeplda.files import expanded
+from deeplda.io import expanded
 
 
 @dataclass(frozen=True)

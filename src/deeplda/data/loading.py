@@ -11,13 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeplda.data import digits, folder, npz
-from deeplda.data.dataset import Data, Part, Source
+from deeplda.data.dataset import Data, Part, Source, complete
 from deeplda.data.images import resize_arrays
 from deeplda.data.known import KNOWN, nearest_known, read_known
-from deeplda.data.memory import require_memory
-from deeplda.data.split import complete
 from deeplda.errors import InputError, got
-from deeplda.files import expanded
+from deeplda.io import expanded
+from deeplda.memory import require_memory
 
 
 def load_data(

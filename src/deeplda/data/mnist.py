@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeplda.data.dataset import Part, Source
-from deeplda.data.memory import require_memory
 from deeplda.errors import InputError, got
+from deeplda.memory import require_memory
 
 FOLDERS = {"mnist": ("mnist", "MNIST/raw"), "fashion-mnist": ("fashion-mnist", "FashionMNIST/raw")}
 CLASS_NAMES = {

@@ -12,8 +12,8 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from deeplda.data.dataset import Inputs, Labels, Part, Source
-from deeplda.data.memory import require_memory
 from deeplda.errors import InputError, got
+from deeplda.memory import require_memory
 
 _PARTS = ("train", "val", "test")
 _MEMBERS = (*(f"{kind}_{part}" for part in _PARTS for kind in "xy"), "class_names")

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeplda.data.dataset import Labels, Part, Source
-from deeplda.data.memory import require_memory
 from deeplda.errors import InputError, got
-from deeplda.files import read_small
+from deeplda.io import read_small
+from deeplda.memory import require_memory
 
 FOLDERS = ("stl10_binary",)
 CLASS_NAMES: tuple[str, ...] = ("airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck")

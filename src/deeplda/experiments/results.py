@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from deeplda.atomic import write_text
 from deeplda.errors import InputError
 from deeplda.experiments.sweeps.definition import Definition, sweep_file
+from deeplda.io import write_text
 from deeplda.training.config import RunConfig
 from deeplda.training.run_folder import read_metrics, summary_row
 

@@ -8,12 +8,11 @@ from deeplda.networks.autoencoder import (
     build_autoencoder,
     reconstruction_error,
 )
-from deeplda.networks.convnet_small import ConvNetSmall
-from deeplda.networks.describe import LayerRow, describe, training_flops
 from deeplda.networks.dorfernet import DorferNet
 from deeplda.networks.fastnet import FastNet
-from deeplda.networks.mlp import MLP
+from deeplda.networks.inspection import LayerRow, describe, training_flops
 from deeplda.networks.registry import NETWORKS, NetworkBuilder, StartsFromData, build_network, default_network
+from deeplda.networks.small import MLP, ConvNetSmall
 
 __all__ = [
     "MLP",

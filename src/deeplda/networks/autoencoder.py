@@ -6,9 +6,16 @@ from math import prod
 from torch import Tensor, nn
 
 from deeplda.errors import got
-from deeplda.networks.blocks import conv_group, he_initialise, linear_bn_relu
-from deeplda.networks.checks import check_embedding_dim, image_channels, row_features, scaled
 from deeplda.networks.dorfernet import DorferNet, pooled_blocks
+from deeplda.networks.layers import (
+    check_embedding_dim,
+    conv_group,
+    he_initialise,
+    image_channels,
+    linear_bn_relu,
+    row_features,
+    scaled,
+)
 
 
 class EncoderDecoder(nn.Module):

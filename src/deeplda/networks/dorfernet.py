@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from deeplda.networks.blocks import conv_bn_relu, conv_group, he_initialise
-from deeplda.networks.checks import check_embedding_dim, image_channels, scaled
+from deeplda.networks.layers import check_embedding_dim, conv_bn_relu, conv_group, he_initialise, image_channels, scaled
 
 
 class DorferNet(nn.Module):

@@ -8,10 +8,9 @@ from typing import Any, ClassVar, Literal, Self, get_args
 import torch
 from torch import Tensor, nn
 
+from deeplda.core.checks import check_batch, check_word
 from deeplda.errors import got
-from deeplda.objective.discriminant import check_word
-from deeplda.objective.moments import check_batch
-from deeplda.predictors.statistics import FeatureStatistics
+from deeplda.predictors.feature_statistics import FeatureStatistics
 
 Probability = Literal["softmax", "sigmoid"]
 Priors = Literal["empirical"] | Sequence[float] | None

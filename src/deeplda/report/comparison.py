@@ -13,18 +13,9 @@ from deeplda.report.charts import Line, line_chart
 from deeplda.report.contents import RunContents, RunRecord
 from deeplda.report.document import document
 from deeplda.report.elements import Html, element
-from deeplda.report.sections import (
-    Cell,
-    colour,
-    legend,
-    plot_controls,
-    scatter,
-    section,
-    sortable_table,
-    swatch,
-)
+from deeplda.report.sections import Cell, colour, legend, plot_controls, scatter, section, sortable_table, swatch
 from deeplda.report.training_section import chart
-from deeplda.training.config import OF_LDA
+from deeplda.training.config import LDA_SETTINGS
 
 # Beyond this many runs, lines and plots say nothing any more: the first are drawn, the table has all.
 MOST_DRAWN = 12
@@ -83,7 +74,7 @@ def _subtitle(records: Sequence[RunRecord]) -> str:
 def _setting(record: RunRecord, name: str) -> str:
     """The value of a setting in words; nothing where it does not apply."""
     value = getattr(record.config, name)
-    if record.config.objective == "cce" and name in OF_LDA:
+    if record.config.objective == "cce" and name in LDA_SETTINGS:
         return ""
     if name == "data":
         return words.data_name(record.config)

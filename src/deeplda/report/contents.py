@@ -13,14 +13,15 @@ from numpy.typing import NDArray
 
 from deeplda.data import Data, Part
 from deeplda.errors import InputError, got
-from deeplda.model import Model, ModelCard, load
+from deeplda.loading import load
+from deeplda.model import Model, ModelCard
 from deeplda.predictors import FeatureStatistics, discriminant_directions
 from deeplda.report.analysis import fisher_ratios, single_dimension_accuracy
-from deeplda.training.assembly import read_data
+from deeplda.sampling import stratified_sample
 from deeplda.training.config import DATA_SETTINGS, RunConfig
 from deeplda.training.evaluation import gather_statistics
+from deeplda.training.preparation import read_data
 from deeplda.training.run_folder import read_environment, read_metrics, summary_row
-from deeplda.training.sampler import stratified_sample
 
 _SEED = 0
 # Training samples from which the discriminant directions of a cross-entropy network are found.

@@ -10,16 +10,10 @@ from matplotlib.figure import Figure
 
 from deeplda.report.analysis import separated_class
 from deeplda.report.contents import RunContents
-from deeplda.report.figures import (
-    confusion_matrix,
-    densities,
-    dimension_power,
-    eigenvalue_spectrum,
-    embedding_plane,
-    learning_curves,
-    save,
-    worst_mistakes,
-)
+from deeplda.report.figures.course import eigenvalue_spectrum, learning_curves
+from deeplda.report.figures.decisions import confusion_matrix, worst_mistakes
+from deeplda.report.figures.embedding import densities, dimension_power, embedding_plane
+from deeplda.report.figures.saving import save
 from deeplda.report.hardest_section import hardest
 
 

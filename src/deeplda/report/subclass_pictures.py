@@ -8,12 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeplda.errors import InputError, got
-from deeplda.report.figures import reconstructions, save, subclass_sheet
+from deeplda.report.figures.pictures import reconstructions, subclass_sheet
+from deeplda.report.figures.saving import save
 from deeplda.subclasses import Clusters
-from deeplda.training.assembly import read_data
+from deeplda.training.autoencoder_stage import SampleAutoencoder
 from deeplda.training.config import RunConfig
+from deeplda.training.preparation import read_data
 from deeplda.training.progress import Progress
-from deeplda.training.reconstruction import SampleAutoencoder
 from deeplda.training.subclass_stage import read_clusters
 
 _SHOWN = 10

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.text import Text
-
-from deeplda.atomic import write_text
+from deeplda.io import write_text
 from deeplda.report.comparison import MOST_DRAWN, check_comparable, comparison_page
 from deeplda.report.contents import RunRecord, read_contents, read_many
 from deeplda.report.page import run_page
-from deeplda.training.progress import Progress
+from deeplda.training.progress import Progress, TerminalProgress
 
 # Of each run in a comparison; a page of one run shows up to 10,000.
 _POINTS_COMPARED = 2_000
@@ -36,9 +34,9 @@ def write_report(
 
     Raises InputError where the run is not finished, or its model or data cannot be had.
     """
-    progress = progress or Progress()
+    progress = progress or TerminalProgress()
     file = output or folder / "report.html"
-    with progress.console.status(Text(f"writing the report of {folder}")):
+    with progress.status(f"writing the report of {folder}"):
         contents = read_contents(folder, data_dir=data_dir, network=network)
         write_text(file, run_page(contents))
         if figures:
@@ -58,9 +56,9 @@ def write_comparison(
     progress: Progress | None = None,
 ) -> Path:
     """Write the page that sets runs side by side to `output`, and return it. Raises InputError as `write_report`."""
-    progress = progress or Progress()
+    progress = progress or TerminalProgress()
     check_comparable(records)
-    with progress.console.status(f"comparing {len(records)} runs"):
+    with progress.status(f"comparing {len(records)} runs"):
         first = records[:MOST_DRAWN]
         drawn = read_many(first, points=_POINTS_COMPARED, data_dir=data_dir, network=network)
         write_text(output, comparison_page(title, records, drawn))

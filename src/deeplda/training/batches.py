@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from deeplda.data import Part
-from deeplda.training.sampler import Indices
+from deeplda.sampling import Indices
 
 
 class BatchSource:

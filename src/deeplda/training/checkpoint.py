@@ -11,9 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from deeplda.atomic import new_folder
 from deeplda.errors import InputError, got
-from deeplda.files import read_small, read_tensors
+from deeplda.io import new_folder, read_small, read_tensors
 
 _MOMENTUM = {"momentum_buffer"}
 _ADAM = {"step", "exp_avg", "exp_avg_sq"}

@@ -1,59 +1,77 @@
-"""The settings of a run, as run.toml and the command line name them."""
+"""The settings of a run, as named in run.toml and on the command line."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from deeplda.errors import InputError, got
-from deeplda.files import expanded, read_toml
+from deeplda.core.checks import ClassWeight, Scatter
+from deeplda.core.statistics import StatisticName
+from deeplda.errors import InputError
+from deeplda.io import expanded, read_toml
 
-# What decides which samples a run has, and in which part: runs that agree in these share their data.
+# The settings that decide which samples a run has, and in which part.
 DATA_SETTINGS = ("data", "data_dir", "image_size", "split_seed", "train_on_all", "skip_unreadable")
+# Settings of the discriminant objectives, which cross-entropy does not use.
+LDA_SETTINGS = ("alpha", "lam", "epsilon", "statistic", "scatter")
+# alpha and statistic, unless given: "rdlda" and "dlda" are the paper's objectives.
+OBJECTIVE_DEFAULTS: dict[str, dict[str, float | str]] = {
+    "rdlda": {"alpha": 0.6, "statistic": "smallest"},
+    "dlda": {"alpha": 1.0, "statistic": "smallest"},
+}
 
-# Settings of the discriminant objectives, which cross-entropy is not trained by.
-OF_LDA = ("alpha", "lam", "epsilon", "statistic", "scatter")
-_OF_AUTOENCODER = ("autoencoder_epochs", "autoencoder_optimizer", "autoencoder_learning_rate")
-# Settings that a training does not feel where another one has one of these values.
-_IDLE: tuple[tuple[str, tuple[Any, ...], tuple[str, ...]], ...] = (
-    ("objective", ("rdlda", "dlda"), ("label_smoothing",)),
+_AUTOENCODER_SETTINGS = ("autoencoder_epochs", "autoencoder_optimizer", "autoencoder_learning_rate")
+# If the first setting has one of these values, the settings that follow have no effect.
+_WITHOUT_EFFECT: tuple[tuple[str, tuple[object, ...], tuple[str, ...]], ...] = (
+    ("objective", ("lda", "rdlda", "dlda"), ("label_smoothing",)),
     ("statistic", ("wilks", "pillai", "hotelling"), ("epsilon",)),
-    ("objective", ("cce",), OF_LDA),
+    ("objective", ("cce",), LDA_SETTINGS),
     ("optimizer", ("sgd",), ("filter_learning_rate",)),
     ("schedule", ("one-cycle", "linear"), ("halve_every",)),
     ("flip", (False,), ("flip_order",)),
     ("subclasses", (1,), ("cluster_on", "cluster_starts", "smallest_cluster", "subclass_decision")),
-    ("cluster_on", ("inputs",), _OF_AUTOENCODER),
-    ("subclasses", (1,), _OF_AUTOENCODER),
+    ("cluster_on", ("inputs",), _AUTOENCODER_SETTINGS),
+    ("subclasses", (1,), _AUTOENCODER_SETTINGS),
 )
 
-# More than anything here can be; TOML and torch end at 64 bits.
+# An upper bound far above any useful value; TOML and torch integers have 64 bits.
 Whole = Annotated[int, Field(lt=2**31)]
 Rate = Annotated[float, Field(gt=0, le=1e6)]
 
 
-class ObjectiveConfig(BaseModel):
-    """What is optimised, and by which network."""
-
+class _Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    objective: Literal["rdlda", "dlda", "cce"] = Field(
-        "rdlda", description="rdlda; dlda (rdlda with alpha 1); or cce, cross-entropy."
+
+class ObjectiveSettings(_Settings):
+    """What is optimised."""
+
+    objective: Literal["lda", "rdlda", "dlda", "cce"] = Field(
+        "lda",
+        description="lda: any statistic, alpha 1; rdlda and dlda: the paper's defaults; cce: cross-entropy.",
     )
-    alpha: float = Field(1.0, ge=0, le=1, description="Share of the off-diagonal of S_W that is kept.")
+    alpha: float = Field(
+        1.0, ge=0, le=1, description="Share of the off-diagonal of S_W that is kept. [default: 1; rdlda: 0.6]"
+    )
     lam: float = Field(1e-3, ge=0, allow_inf_nan=False, description="Ridge added to S_W.")
-    epsilon: float = Field(1.0, ge=0, description="Eigenvalues up to the smallest plus this enter the loss.")
-    statistic: Literal["smallest", "wilks", "pillai", "hotelling"] = Field(
-        "wilks", description="Statistic of the eigenvalues; smallest is the paper's."
+    epsilon: float = Field(1.0, ge=0, description="Include eigenvalues up to the smallest one plus this margin.")
+    statistic: StatisticName = Field(
+        "wilks", description="Statistic of the eigenvalues. [default: wilks; rdlda and dlda: smallest]"
     )
-    scatter: Literal["pooled", "sum", "dorfer"] = Field("pooled", description="Reading of the scatter matrices.")
-    class_weight: Literal["balanced"] | None = Field(None, description="balanced: rare classes count as much.")
-    label_smoothing: float = Field(0.0, ge=0, lt=1, description="Of cross-entropy: share given to all classes alike.")
+    scatter: Scatter = Field("pooled", description="Which definition of the scatter matrices to use.")
+    class_weight: ClassWeight = Field(None, description="balanced: give rare classes the same weight as common ones.")
+    label_smoothing: float = Field(
+        0.0, ge=0, lt=1, description="For cross-entropy: share of each label spread over all classes."
+    )
+
+
+class NetworkSettings(_Settings):
+    """Which network is trained."""
 
     network: str | None = Field(
         None, description="dorfernet, fastnet, convnet-small, mlp, or module.path:callable. [default: by the data]"
@@ -63,128 +81,143 @@ class ObjectiveConfig(BaseModel):
         None, description="Width of the output: a number, or subclasses. [default: number of classes]"
     )
 
+
+class OptimizerSettings(_Settings):
+    """How each step is taken."""
+
     optimizer: Literal["sgd", "muon"] = Field(
-        "sgd", description="sgd; or muon, which orthogonalises the steps of filters: for networks with batch norm."
+        "sgd", description="sgd; or muon, which orthogonalises filter updates: for networks with batch norm."
     )
-    filter_learning_rate: Rate = Field(0.24, description="Highest learning rate of filters under muon.")
+    filter_learning_rate: Rate = Field(0.24, description="Highest learning rate of convolution filters under muon.")
     chunk_size: Whole | None = Field(
-        None, ge=2, description="Run so many samples of a batch at a time: the same gradient in less memory."
+        None, ge=2, description="Process a batch in chunks of this many samples: the same gradient in less memory."
     )
     precision: Literal["float32", "bfloat16"] | None = Field(
-        None, description="In which the network is trained. [default: bfloat16 on a GPU that has it, else float32]"
+        None, description="Precision of the network in training. [default: bfloat16 on a GPU that has it, else float32]"
     )
 
+
+class SubclassSettings(_Settings):
+    """How classes are split into subclasses."""
+
     subclasses: Annotated[Whole, Field(ge=1)] | Literal["auto"] = Field(
-        1, description="Split each class into so many by k-means and train on those; auto: 1 to 4 by silhouette."
+        1, description="Split each class into this many subclasses by k-means; auto: 1 to 4 by silhouette."
     )
     cluster_on: Literal["autoencoder", "inputs"] | None = Field(
         None, description="Where k-means runs. [default: autoencoder for images, inputs for rows]"
     )
-    cluster_starts: Whole = Field(10, ge=1, description="Starts of k-means, of which the best is kept.")
-    smallest_cluster: Whole = Field(10, ge=1, description="Smaller clusters join their nearest sibling.")
-    subclass_decision: Literal["argmax", "sum"] = Field(
-        "argmax", description="A class is that of the best subclass, or the one whose subclasses sum highest."
+    cluster_starts: Whole = Field(10, ge=1, description="Number of k-means runs; the best one is kept.")
+    smallest_cluster: Whole = Field(
+        10, ge=1, description="Merge clusters smaller than this into their nearest sibling."
     )
-    autoencoder_epochs: Whole = Field(20, ge=1, description="Passes over the training part by the autoencoder.")
+    subclass_decision: Literal["argmax", "sum"] = Field(
+        "argmax",
+        description="Predict the class of the best subclass, or the class of highest summed probability.",
+    )
+    autoencoder_epochs: Whole = Field(20, ge=1, description="Epochs of the autoencoder.")
     autoencoder_optimizer: Literal["adam", "sgd"] = Field("adam", description="Optimiser of the autoencoder.")
     autoencoder_learning_rate: Rate = Field(3e-3, description="Highest learning rate of the autoencoder.")
 
 
-class LoopConfig(BaseModel):
-    """How long and on what the loop trains, whatever it trains."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class LoopConfig(_Settings):
+    """How long the loop trains, in which steps and on which data, whatever it trains."""
 
     epochs: Whole = Field(30, ge=1, description="Passes over the training part.")
-    batch_size: Whole = Field(200, ge=2, description="Samples in a step.")
+    batch_size: Whole = Field(200, ge=2, description="Samples per step.")
     learning_rate: Rate = Field(0.03, description="Highest learning rate.")
     momentum: float = Field(0.9, gt=0, lt=1, description="Nesterov momentum of SGD.")
-    weight_decay: float = Field(1e-4, ge=0, le=1e6, description="On all parameters, but for the filters under muon.")
+    weight_decay: float = Field(1e-4, ge=0, le=1e6, description="On all parameters, except the filters under muon.")
     schedule: Literal["halving", "one-cycle", "linear"] = Field(
-        "one-cycle", description="Learning rate: halved every so many epochs, up and down once, or down to 0."
+        "one-cycle", description="Learning rate: halved at intervals, up and down once, or linearly down to 0."
     )
     halve_every: Whole = Field(25, ge=1, description="Epochs between halvings.")
     sampler: Literal["shuffle", "stratified"] = Field(
-        "stratified", description="stratified: every class in every batch where it can be."
+        "stratified", description="stratified: every class in every batch, if it has enough samples."
     )
     flip: bool = Field(False, description="Mirror images.")
     flip_order: Literal["random", "alternating"] = Field(
         "random", description="Mirror at random, or each image in every second epoch."
     )
-    translate: Whole = Field(0, ge=0, description="Move images by up to so many pixels.")
+    translate: Whole = Field(0, ge=0, description="Shift images randomly by up to this many pixels.")
     tta: Literal["mirror"] | None = Field(
-        None, description="Score at the end also with embeddings of images and their mirror images averaged."
+        None, description="mirror: also score with embeddings averaged over each image and its mirror image."
     )
-    patience: Whole | None = Field(None, ge=1, description="Stop after so many epochs without a better validation.")
-    seed: Whole = Field(0, ge=0, description="Of the training: weights, order, augmentation, dropout.")
+    patience: Whole | None = Field(
+        None, ge=1, description="Stop after this many epochs without a better validation accuracy."
+    )
+    seed: Whole = Field(0, ge=0, description="Seed of weights, batch order, augmentation and dropout.")
 
-    data_dir: Path | None = Field(None, description="Where known data is. [default: DEEPLDA_DATA or the cache]")
-    image_size: Whole | None = Field(None, ge=1, description="Bring images to this many pixels a side.")
-    split_seed: Whole = Field(0, ge=0, description="Moves the split into training, validation and test.")
-    train_on_all: bool = Field(False, description="Train on the validation part too, once all settings are chosen.")
-    skip_unreadable: bool = Field(False, description="Leave broken image files out instead of stopping.")
-    device: str = Field("auto", description="cpu, cuda, cuda:1, ... [auto: cuda where there is one]")
-    checkpoint_seconds: float = Field(60.0, gt=0, description="A checkpoint at least this often, within epochs too.")
+    data_dir: Path | None = Field(
+        None, description="Folder of the known data sets. [default: DEEPLDA_DATA or the cache]"
+    )
+    image_size: Whole | None = Field(None, ge=1, description="Resize images to this many pixels a side.")
+    split_seed: Whole = Field(0, ge=0, description="Seed of the split into training, validation and test parts.")
+    train_on_all: bool = Field(False, description="Also train on the validation part, once all settings are chosen.")
+    skip_unreadable: bool = Field(False, description="Skip broken image files instead of stopping.")
+    device: str = Field("auto", description="cpu, cuda, cuda:1, ... [auto: cuda if there is one]")
+    checkpoint_seconds: float = Field(60.0, gt=0, description="Save a checkpoint at least this often.")
 
 
-class TrainConfig(LoopConfig, ObjectiveConfig):
-    """Everything but the data's name. Defaults are for small images such as digits; recipes set the rest."""
+class TrainConfig(LoopConfig, SubclassSettings, OptimizerSettings, NetworkSettings, ObjectiveSettings):
+    """All settings but the data. The defaults suit small images such as digits; recipes set the rest."""
 
     @model_validator(mode="after")
     def _settings_agree(self) -> Self:
-        if self.objective == "dlda":
-            if "alpha" in self.model_fields_set and self.alpha != 1:
-                raise ValueError("objective dlda is alpha 1: leave alpha out, or use objective rdlda")
-            object.__setattr__(self, "alpha", 1.0)
+        for name, value in OBJECTIVE_DEFAULTS.get(self.objective, {}).items():
+            if name not in self.model_fields_set:
+                object.__setattr__(self, name, value)
+        if self.objective == "dlda" and self.alpha != 1:
+            raise ValueError("objective dlda has no alpha: leave alpha out, or use objective rdlda")
         if self.train_on_all and self.patience is not None:
             raise ValueError(
-                "patience needs the validation part that train_on_all trains on: leave it out, or --no-train-on-all"
+                "patience needs the validation part, which train_on_all trains on: leave one of the two out"
             )
         if self.scatter == "dorfer" and (self.statistic in ("wilks", "pillai") or self.class_weight):
-            raise ValueError("scatter dorfer goes with statistic smallest or hotelling, and without class_weight")
+            raise ValueError("scatter dorfer needs statistic smallest or hotelling, and no class_weight")
         return self
 
 
-class _OnData(BaseModel):
-    """Settings with the data they are for, as a TOML file has them."""
+class _TomlFile(BaseModel):
+    """Settings together with the data they are for, as a TOML file contains them."""
 
     data: str = Field("digits", description="A known name, a folder of images, or an .npz file.")
 
     @classmethod
     def read(cls, file: Path) -> Self:
-        """From a TOML file. Raises InputError where it is not one of ours."""
+        """Read a TOML file. Raises InputError if it is not valid."""
         return cls.parse(read_toml(file), str(file))
 
     @classmethod
-    def parse(cls, settings: dict[str, Any], origin: str) -> Self:
-        """From a mapping; `origin` is named in the InputError for a wrong one."""
+    def parse(cls, settings: Mapping[str, object], origin: str) -> Self:
+        """Validate a mapping. Raises InputError, naming `origin`, if it is not valid."""
         try:
             return cls.model_validate(settings)
         except ValidationError as error:
             raise InputError(f"{origin}: {first_mistake(error)}") from None
 
     def to_toml(self) -> str:
-        """As TOML, with the settings in the order of their definition; those that are None are left out."""
+        """Return the settings as TOML, in the order of their definition; settings that are None are left out."""
         settings = self.model_dump(mode="json", exclude_none=True)
         lines = [f"data = {as_toml(settings.pop('data'))}"]
         lines += [f"{name} = {as_toml(value)}" for name, value in settings.items()]
         return "\n".join(lines) + "\n"
 
 
-class RunConfig(_OnData, TrainConfig):
+class RunConfig(_TomlFile, TrainConfig):
     """The contents of run.toml."""
 
     @classmethod
     def of(cls, run: Path) -> Self:
-        """The settings of a run folder. Raises InputError where it is none."""
+        """Read the settings of a run folder. Raises InputError if it is not one."""
         if not (run / "run.toml").is_file():
-            reason = "it holds a model alone" if (run / "model.json").exists() else "it has no run.toml"
-            what = f"{run} is no run, {reason}" if run.is_dir() else f"{run} is no run, there is no such folder"
-            raise InputError(got(what, need="a folder that deeplda train made", do="check the name"))
+            reason = "there is no such folder"
+            if run.is_dir():
+                reason = "it contains only a model" if (run / "model.json").exists() else "it has no run.toml"
+            raise InputError(f"{run} is not a run: {reason}, need a folder written by deeplda train")
         return cls.read(run / "run.toml")
 
 
-class AutoencoderConfig(_OnData, LoopConfig):
+class AutoencoderConfig(_TomlFile, LoopConfig):
     """The contents of run.toml of an autoencoder."""
 
     width: float = Field(1.0, gt=0, allow_inf_nan=False)
@@ -194,8 +227,10 @@ class AutoencoderConfig(_OnData, LoopConfig):
 
     @classmethod
     def of(cls, config: RunConfig) -> Self:
-        """The autoencoder that a run asks for. What it does not depend on is left at its default, so that runs that
-        differ in their objective alone can share it."""
+        """Return the settings of the autoencoder that a run needs.
+
+        Settings that do not affect it keep their defaults, so that runs that differ only in their objective share it.
+        """
         same = (*DATA_SETTINGS, "device", "seed", "width")
         return cls(
             epochs=config.autoencoder_epochs,
@@ -206,24 +241,37 @@ class AutoencoderConfig(_OnData, LoopConfig):
         )
 
 
+def merged(base: Mapping[str, object], chosen: Mapping[str, object]) -> dict[str, object]:
+    """Return `chosen` over `base`. Choosing another objective than that of `base` also drops the alpha and statistic of
+    `base`, so that the objective's own defaults apply."""
+    kept = dict(base)
+    if chosen.get("objective", base.get("objective", "lda")) != base.get("objective", "lda"):
+        kept = {name: value for name, value in kept.items() if name not in ("alpha", "statistic")}
+    return kept | dict(chosen)
+
+
 def without_effect(config: TrainConfig, given: Collection[str]) -> dict[str, str]:
-    """Of the settings given, those a training does not feel, with the one that makes it so: {"lam": "objective"}."""
-    idle = [(names, other) for other, values, names in _IDLE if getattr(config, other) in values]
-    return {name: other for names, other in idle for name in names if name in given}
+    """Return the given settings that have no effect, each with the setting that is the reason: {"lam": "objective"}."""
+    found = [(names, other) for other, values, names in _WITHOUT_EFFECT if getattr(config, other) in values]
+    return {name: other for names, other in found for name in names if name in given}
 
 
-def with_whole_paths(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a run with paths that exist made whole, so that it can be read again from anywhere."""
+def with_absolute_paths(settings: Mapping[str, object]) -> dict[str, object]:
+    """Return the settings with existing paths made absolute, so that the run can be read from any folder."""
     from deeplda.data import KNOWN
 
-    paths = {name: settings[name] for name in ("data", "data_dir") if isinstance(settings.get(name), str | Path)}
+    paths: dict[str, str | Path] = {}
+    for name in ("data", "data_dir"):
+        if isinstance(given := settings.get(name), str | Path):
+            paths[name] = given
     if paths.get("data") in KNOWN:
         del paths["data"]
-    return settings | {name: str(whole.resolve()) for name, path in paths.items() if (whole := expanded(path)).exists()}
+    absolute = {name: str(path.resolve()) for name, given in paths.items() if (path := expanded(given)).exists()}
+    return {**settings, **absolute}
 
 
 def first_mistake(error: ValidationError) -> str:
-    """A pydantic error as one sentence: which setting, what came, what is wanted."""
+    """Return a pydantic error as one sentence: which setting, what was received, what is needed."""
     first = error.errors()[0]
     message = first["msg"].removeprefix("Value error, ")
     if not first["loc"]:
@@ -237,15 +285,15 @@ def first_mistake(error: ValidationError) -> str:
 def _shown(value: object) -> str:
     try:
         return repr(value)
-    except ValueError:  # Python writes no number of thousands of digits
+    except ValueError:  # Python refuses to print a number of thousands of digits
         return "a huge number"
 
 
 def as_toml(value: Any) -> str:
-    """A string, number, boolean or list of these as TOML."""
+    """Return a string, number, boolean or list of these as TOML."""
     if isinstance(value, list):
         return f"[{', '.join(map(as_toml, value))}]"
     if value == math.inf:
         return "inf"
-    # JSON's are TOML as well, once DEL is escaped.
+    # JSON strings are valid TOML once DEL is escaped.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

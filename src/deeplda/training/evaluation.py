@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +12,8 @@ from torch import Tensor
 from deeplda.data import Part
 from deeplda.model import Model
 from deeplda.predictors import FeatureStatistics
-from deeplda.training.world import ALONE, World
+from deeplda.training.metrics import PredictorScores, Scores
+from deeplda.training.parallel import ALONE, World
 
 # Sees the batches of a long pass go by: the batches, the number of samples, and what is being done.
 Watch = Callable[[Iterator[Tensor], int, str], Iterator[Tensor]]
@@ -43,13 +43,11 @@ def gather_statistics(model: Model, part: Part, watch: Watch = unwatched, world:
 
 def evaluate(
     model: Model, part: Part, watch: Watch = unwatched, world: World = ALONE, *, mirror: bool = False
-) -> dict[str, Any] | None:
-    """Accuracy, balanced accuracy and area under the ROC curve by every predictor, and the deciding one's confusion.
+) -> Scores | None:
+    """Score every predictor of the model on `part`; None for a part without samples.
 
-    None for a part without samples, else
-    {"n", "accuracy", "predictors": {name: {"accuracy", "balanced_accuracy", "auc"}}, "confusion"}; confusion[i][j]
-    counts samples of class i that were taken for class j. The processes of a `world` take a share of the samples each.
-    With `mirror` the embedding is the mean of those of an image and of its mirror image.
+    The processes of a `world` take a share of the samples each. With `mirror` the embedding is the mean of those of an
+    image and its mirror image.
     """
     if len(part) == 0:
         return None
@@ -62,19 +60,19 @@ def evaluate(
     gathered = {name: np.concatenate(world.gather(np.concatenate(scores))) for name, scores in found.items()}
     tables = {name: confusion(labels, scores.argmax(1), classes) for name, scores in gathered.items()}
     deciding = tables[model.card.predictors[0]]
-    return {
-        "n": len(part),
-        "accuracy": _accuracy(deciding),
-        "predictors": {
-            name: {
-                "accuracy": _accuracy(table),
-                "balanced_accuracy": _balanced_accuracy(table),
-                "auc": area_under_roc(labels, gathered[name]),
-            }
+    return Scores(
+        n=len(part),
+        accuracy=_accuracy(deciding),
+        predictors={
+            name: PredictorScores(
+                accuracy=_accuracy(table),
+                balanced_accuracy=_balanced_accuracy(table),
+                auc=area_under_roc(labels, gathered[name]),
+            )
             for name, table in tables.items()
         },
-        "confusion": deciding.tolist(),
-    }
+        confusion=deciding.tolist(),
+    )
 
 
 def subclass_scores(model: Model, part: Part) -> dict[str, dict[str, int]]:

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Literal, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from deeplda.data import Data, Part
+from deeplda.device import kept_generators
 from deeplda.errors import InputError, StoppedError
+from deeplda.sampling import epoch_batches, stratified_sample
 from deeplda.training.batches import BatchSource
 from deeplda.training.checkpoint import Counters, Snapshot
 from deeplda.training.config import LoopConfig
 from deeplda.training.evaluation import Watch
+from deeplda.training.metrics import EpochRow, FinalScores, ReconstructionScores, Scores, Spectrum, SummaryRow
+from deeplda.training.optim import learning_rate
+from deeplda.training.parallel import ALONE, World
 from deeplda.training.progress import Progress
-from deeplda.training.randomness import kept_generators
-from deeplda.training.run_folder import Writeable
-from deeplda.training.sampler import epoch_batches, stratified_sample
-from deeplda.training.schedule import learning_rate
-from deeplda.training.world import ALONE, World
+from deeplda.training.run import Run, Writeable
 
 # After an epoch, what is fitted is fitted on at most this many training samples; at the end on all.
 _FIT_SAMPLES = 5_000
@@ -45,33 +46,20 @@ class Trainee(Protocol):
     def step(self, inputs: Tensor, labels: Tensor, learning_rate: float) -> float:
         """One step of the optimiser; the loss before it."""
 
-    def examine(self, fit_part: Part, validation: Part) -> tuple[dict[str, Any], float | None]:
-        """What to log after an epoch, with "validation", and the score by which the best epoch is kept."""
+    def examine(self, fit_part: Part, validation: Part) -> tuple[Scores | ReconstructionScores | None, Spectrum]:
+        """Return the scores after an epoch, whose `score` decides which is best, and the spectrum of its last batch."""
 
     def finish(self, data: Data, watch: Watch) -> Writeable:
         """What the trained network is for, with the weights as they are."""
 
-    def score(self, data: Data, watch: Watch) -> dict[str, Any]:
-        """What to log of the finished model."""
+    def score(self, data: Data, watch: Watch) -> FinalScores:
+        """Return the scores of the finished model."""
 
     def flops(self, sample_shape: tuple[int, ...]) -> int:
         """Floating-point operations of training on one sample once."""
 
     def words(self) -> str:
         """A few figures of the last step, for the progress bar."""
-
-
-class Run(Protocol):
-    """Where a run is kept: a `RunFolder` on disk, or a `MemoryRun`."""
-
-    notes: list[str]
-
-    def latest(self) -> Snapshot | None: ...
-    def best(self) -> Snapshot: ...
-    def save(self, name: Literal["last", "best"], snapshot: Snapshot) -> None: ...
-    def log(self, row: dict[str, Any]) -> None: ...
-    def keep_rows(self, epochs: int) -> None: ...
-    def save_model(self, model: Writeable) -> None: ...
 
 
 def train(
@@ -82,7 +70,7 @@ def train(
     progress: Progress,
     stop: Callable[[], bool] = lambda: False,
     world: World = ALONE,
-) -> dict[str, Any]:
+) -> SummaryRow:
     """Train from the run's newest checkpoint, or from the start, to the end; return the summary row.
 
     Without a validation part the last epoch is kept. The processes of a `world` share each batch; only the first has
@@ -129,10 +117,19 @@ def train(
                     if stopping:
                         raise StoppedError(f"stopped in epoch {counters.epoch + 1}, saved")
 
-            row = {"kind": "epoch", "epoch": counters.epoch + 1, "loss": counters.loss_sum / len(batches)}
-            found, score = trainee.examine(fit_part, data.val)
-            counters = _next_epoch(counters, score, clock.total())
-            row |= {"steps": len(batches), "learning_rate": rate, **found, "seconds": round(counters.seconds, 3)}
+            loss = counters.loss_sum / len(batches)
+            scores, spectrum = trainee.examine(fit_part, data.val)
+            counters = _next_epoch(counters, None if scores is None else scores.score, clock.total())
+            row = EpochRow(
+                kind="epoch",
+                epoch=counters.epoch,
+                loss=loss,
+                steps=len(batches),
+                learning_rate=rate,
+                **spectrum,
+                validation=scores,
+                seconds=round(counters.seconds, 3),
+            )
             snapshot = Snapshot.of(trainee.trained, trainee.optimizer, counters)
             if counters.best_epoch == counters.epoch:
                 run.save("best", snapshot)
@@ -181,17 +178,18 @@ def _out_of_patience(config: LoopConfig, counters: Counters) -> bool:
     return config.patience is not None and counters.epoch - counters.risen_epoch >= config.patience
 
 
-def _finish(data: Data, run: Run, trainee: Trainee, counters: Counters, progress: Progress) -> dict[str, Any]:
-    """The model made of the weights, saved and scored."""
+def _finish(data: Data, run: Run, trainee: Trainee, counters: Counters, progress: Progress) -> SummaryRow:
+    """Build the model from the weights, save it and score it."""
     run.save_model(trainee.finish(data, progress.watch))
-    summary = {
-        "kind": "summary",
-        "epochs": counters.epoch,
-        "best_epoch": counters.best_epoch,
-        "seconds": round(counters.seconds, 3),
-        "flops": counters.epoch * len(data.train) * trainee.flops(data.sample_shape),
-        **trainee.score(data, progress.watch),
-    }
+    scores = trainee.score(data, progress.watch)
+    summary = SummaryRow(
+        kind="summary",
+        epochs=counters.epoch,
+        best_epoch=counters.best_epoch,
+        seconds=round(counters.seconds, 3),
+        flops=counters.epoch * len(data.train) * trainee.flops(data.sample_shape),
+        **{name: getattr(scores, name) for name in scores.model_fields_set},
+    )
     run.log(summary)
     return summary
 

@@ -1,23 +1,46 @@
-"""A whole run, from the data's name to the scored model in its folder: Algorithm 1, or its last stage alone."""
+"""A whole run, from the name of the data to the scored model in its folder."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from types import FrameType
 
-from rich.text import Text
-
-from deeplda.training.assembly import assemble, check_settings, read_data
+from deeplda.memory import keep_freed_memory
 from deeplda.training.config import RunConfig
-from deeplda.training.kept_memory import keep_freed_memory
 from deeplda.training.loop import train
-from deeplda.training.memory_run import FollowerRun
+from deeplda.training.metrics import SummaryRow
+from deeplda.training.parallel import ALONE, World
+from deeplda.training.preparation import check_settings, read_data
 from deeplda.training.progress import Progress
+from deeplda.training.run import FollowerRun
 from deeplda.training.run_folder import open_run, summary_row
 from deeplda.training.subclass_stage import find_subclasses, on_subclasses
-from deeplda.training.world import ALONE, World
+from deeplda.training.trainee import assemble
+
+
+@contextmanager
+def asked_to_stop(
+    *numbers: signal.Signals, say: Callable[[str], None] = lambda _words: None
+) -> Iterator[Callable[[], bool]]:
+    """Whether one of the signals came; `say` gets the words for it. A second one raises KeyboardInterrupt at once."""
+    asked = False
+
+    def ask(_number: int, _frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+        say("finishing the step, then saving; once more to stop at once")
+
+    before = {number: signal.signal(number, ask) for number in numbers}
+    try:
+        yield lambda: asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def run_to_end(
@@ -27,7 +50,7 @@ def run_to_end(
     stop: Callable[[], bool] = lambda: False,
     stages: Path | None = None,
     world: World = ALONE,
-) -> dict[str, Any]:
+) -> SummaryRow:
     """Start the run in `folder`, or take it up where it stopped, and return its summary row.
 
     A finished run is only read. The processes of a `world` train together; the first has the folder. `stages` is a
@@ -40,7 +63,7 @@ def run_to_end(
     if summary is not None:
         return summary
     keep_freed_memory()
-    with progress.console.status(Text(f"reading {config.data}")):
+    with progress.status(f"reading {config.data}"):
         data = world.together(lambda: read_data(config))
     world.together(lambda: check_settings(config, data, world))
     with ExitStack() as stack:

@@ -1,29 +1,66 @@
-"""What a person sees while training: a bar on a terminal, plain lines elsewhere, or nothing."""
+"""What a person sees while training: a bar on a terminal, plain lines elsewhere, TensorBoard, or nothing."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
 from torch import Tensor
 
 from deeplda.data import Data
 from deeplda.errors import one_line
 from deeplda.training.checkpoint import Counters
-from deeplda.training.config import LoopConfig
+from deeplda.training.config import LoopConfig, RunConfig
+from deeplda.training.metrics import EpochRow, Scores
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from torch.utils.tensorboard import SummaryWriter
+
+_SECONDS_BETWEEN_UPDATES = 0.5
 
 
 class Progress:
-    """Reports to stderr. `style` is "auto" (a bar on a terminal, else lines) or "quiet"."""
+    """Reports nothing. Override the methods to report, to a terminal or anywhere else."""
 
-    def __init__(self, style: Literal["auto", "quiet"] = "auto") -> None:
-        # Names are the data's own: brackets in them are no markup.
-        self.console = Console(file=sys.stderr, highlight=False, markup=False, soft_wrap=True, quiet=style == "quiet")
+    def start(self, config: LoopConfig, data: Data, counters: Counters, notes: list[str]) -> None:
+        """Called before the first step, or before the first one after a resume; `notes` concern the run folder."""
+
+    def note(self, text: str) -> None:
+        """Called with one line of text for the user, which may contain names from untrusted data."""
+
+    def status(self, text: str) -> AbstractContextManager[object]:
+        """Return a context that shows `text` while its block runs."""
+        del text
+        return nullcontext()
+
+    def step(self, counters: Counters, steps: int, samples: int, loss: float, describe: Callable[[], str]) -> None:
+        """Called after each step; `describe` returns figures of the step and is called only if they are shown."""
+
+    def epoch(self, row: EpochRow, counters: Counters) -> None:
+        """Called after each epoch, once it is validated."""
+
+    def watch(self, batches: Iterator[Tensor], samples: int, activity: str) -> Iterator[Tensor]:
+        """Pass the batches of a long computation through."""
+        del samples, activity
+        return batches
+
+    def close(self) -> None:
+        """Called at the end, also after an error."""
+
+
+class TerminalProgress(Progress):
+    """Reports to stderr: with a bar on a terminal, else in plain lines."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        # Names come from the data: brackets in them are not markup.
+        self.console = Console(file=sys.stderr, highlight=False, markup=False, soft_wrap=True)
         self._bar: Bar | None = None
         self._samples = 0
         self._since = time.monotonic()
@@ -31,18 +68,20 @@ class Progress:
         self._epochs = 0
 
     def start(self, config: LoopConfig, data: Data, counters: Counters, notes: list[str]) -> None:
-        """Training is about to begin, or to go on; `notes` say what was found in the run folder."""
-        for note in (*(f"left out: {file}" for file in data.left_out), *notes):
+        for note in (*(f"skipped: {file}" for file in data.left_out), *notes):
             self.note(note)
-        what = "x".join(map(str, data.sample_shape))
+        shape = "x".join(map(str, data.sample_shape))
         self.note(
             f"{data.name}: {len(data.train):,} training, {len(data.val):,} validation and {len(data.test):,} test "
-            f"samples of {what}, {len(data.class_names)} classes"
+            f"samples of {shape}, {len(data.class_names)} classes"
         )
         if counters.epoch or counters.step:
-            self.console.print(f"going on after epoch {counters.epoch}, step {counters.step}")
+            self.note(f"resuming after epoch {counters.epoch}, step {counters.step}")
         self._epochs, self._since = config.epochs, time.monotonic()
-        if self.console.is_terminal and not self.console.quiet:
+        if self.console.is_terminal:
+            from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+            from rich.progress import Progress as Bar
+
             self._bar = Bar(
                 TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[figures]}"),
                 TextColumn("left"), TimeRemainingColumn(), console=self.console, transient=True,
@@ -51,61 +90,110 @@ class Progress:
             self._bar.start()
 
     def note(self, text: str) -> None:
-        """Say something in a line of its own, whatever names are in it."""
         self.console.print(one_line(text))
 
-    def step(self, counters: Counters, steps: int, samples: int, loss: float, words: Callable[[], str]) -> None:
-        """A step is done; `words` are asked for when they are shown."""
+    def status(self, text: str) -> AbstractContextManager[object]:
+        from rich.text import Text
+
+        return self.console.status(Text(one_line(text)))
+
+    def step(self, counters: Counters, steps: int, samples: int, loss: float, describe: Callable[[], str]) -> None:
         self._samples += samples
         now = time.monotonic()
-        if self._bar is None or now - self._shown < 0.5:
+        if self._bar is None or now - self._shown < _SECONDS_BETWEEN_UPDATES:
             return
         self._shown = now
         rate = self._samples / (now - self._since)
-        figures = f"{rate:,.0f}/s  loss {loss:.3f}{words()}"
         self._bar.update(
             self._bar.task_ids[0],
             description=f"epoch {counters.epoch + 1}/{self._epochs}",
             total=self._epochs * steps,
             completed=counters.epoch * steps + counters.step,
-            figures=figures,
+            figures=f"{rate:,.0f}/s  loss {loss:.3f}{describe()}",
         )
 
-    def epoch(self, row: dict[str, Any], counters: Counters) -> None:
-        """An epoch is done and validated."""
+    def epoch(self, row: EpochRow, counters: Counters) -> None:
         now = time.monotonic()
         rate, self._samples, self._since = self._samples / max(now - self._since, 1e-9), 0, now
-        eigenvalues = row.get("eigenvalues")
-        spectrum = f"  eigenvalues {eigenvalues[0]:.2f} to {eigenvalues[-1]:.2f}" if eigenvalues else ""
-        validation = row["validation"]
-        accuracy = f"  validation {_in_words(validation)}" if validation else ""
-        mark = "  best so far" if validation and counters.best_epoch == counters.epoch else ""
-        left = row["seconds"] / counters.epoch * (self._epochs - counters.epoch)
+        spectrum = f"  eigenvalues {row.eigenvalues[0]:.2f} to {row.eigenvalues[-1]:.2f}" if row.eigenvalues else ""
+        scores, validation = row.validation, ""
+        if scores is not None:
+            figure = f"{100 * scores.accuracy:.2f} %" if isinstance(scores, Scores) else f"error {scores.error:.5f}"
+            validation = f"  validation {figure}"
+        best = "  best so far" if scores and counters.best_epoch == counters.epoch else ""
+        left = row.seconds / counters.epoch * (self._epochs - counters.epoch)
         self.console.print(
-            f"epoch {counters.epoch:3}/{self._epochs}  loss {row['loss']:8.3f}{spectrum}{accuracy}  "
-            f"{rate:,.0f} samples/s  left {left:,.0f} s{mark}"
+            f"epoch {counters.epoch:3}/{self._epochs}  loss {row.loss:8.3f}{spectrum}{validation}  "
+            f"{rate:,.0f} samples/s  left {left:,.0f} s{best}"
         )
 
-    def watch(self, batches: Iterator[Tensor], samples: int, words: str) -> Iterator[Tensor]:
-        """Hand on the batches of a long pass, and show how far it is."""
-        if not self.console.is_terminal or self.console.quiet:
-            self.console.print(f"{words}: {samples:,} samples")
+    def watch(self, batches: Iterator[Tensor], samples: int, activity: str) -> Iterator[Tensor]:
+        if not self.console.is_terminal:
+            self.console.print(f"{activity}: {samples:,} samples")
             yield from batches
             return
+        from rich.progress import Progress as Bar
+
         with Bar(*Bar.get_default_columns(), console=self.console, transient=True) as bar:
-            task = bar.add_task(words, total=samples)
+            task = bar.add_task(activity, total=samples)
             for batch in batches:
                 yield batch
                 bar.advance(task, len(batch))
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
 
 
-def _in_words(validation: dict[str, Any]) -> str:
-    if "error" in validation:
-        return f"error {validation['error']:.5f}"
-    return f"{100 * validation['accuracy']:.2f} %"
+class TensorBoardProgress(Progress):
+    """Writes each epoch as scalars to TensorBoard's event files in `folder`, and passes everything on to `shown`."""
+
+    def __init__(self, folder: Path, shown: Progress) -> None:
+        self._folder, self._shown = folder, shown
+        self._writer: SummaryWriter | None = None
+
+    def start(self, config: LoopConfig, data: Data, counters: Counters, notes: list[str]) -> None:
+        self._shown.start(config, data, counters, notes)
+        from torch.utils.tensorboard import SummaryWriter
+
+        # An autoencoder, trained first for subclasses, is shown as a run of its own. Events that an earlier process
+        # wrote after the checkpoint are purged.
+        folder = self._folder if isinstance(config, RunConfig) else self._folder / "autoencoder"
+        self._writer = SummaryWriter(folder, purge_step=counters.epoch + 1)
+
+    def epoch(self, row: EpochRow, counters: Counters) -> None:
+        self._shown.epoch(row, counters)
+        assert self._writer is not None
+        for name, value in _scalars(row).items():
+            self._writer.add_scalar(name, value, row.epoch)
+        self._writer.flush()
+
+    def note(self, text: str) -> None:
+        self._shown.note(text)
+
+    def status(self, text: str) -> AbstractContextManager[object]:
+        return self._shown.status(text)
+
+    def step(self, counters: Counters, steps: int, samples: int, loss: float, describe: Callable[[], str]) -> None:
+        self._shown.step(counters, steps, samples, loss, describe)
+
+    def watch(self, batches: Iterator[Tensor], samples: int, activity: str) -> Iterator[Tensor]:
+        return self._shown.watch(batches, samples, activity)
+
+    def close(self) -> None:
+        self._shown.close()
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+
+def _scalars(row: EpochRow) -> dict[str, float]:
+    found = {"loss": row.loss, "learning rate": row.learning_rate}
+    if row.eigenvalues:
+        found |= {"eigenvalues/smallest": row.eigenvalues[0], "eigenvalues/largest": row.eigenvalues[-1]}
+    if isinstance(row.validation, Scores):
+        found["validation/accuracy"] = row.validation.accuracy
+    elif row.validation is not None:
+        found["validation/error"] = row.validation.error
+    return found

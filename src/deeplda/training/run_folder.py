@@ -15,16 +15,16 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 
-from deeplda.atomic import new_folder, write_text
 from deeplda.errors import InputError
-from deeplda.files import read_small
+from deeplda.io import new_folder, read_small, write_text
 from deeplda.training.checkpoint import Snapshot, read_checkpoint, write_checkpoint
 from deeplda.training.config import AutoencoderConfig, RunConfig
-from deeplda.training.metric_rows import whole_rows
+from deeplda.training.metrics import EpochRow, Row, SummaryRow, parse_rows
+from deeplda.training.run import Writeable
 
 # A row has a number for each pair of classes, and there may be thousands of epochs.
 _MOST_METRICS = 2**30
@@ -33,19 +33,15 @@ _TRIES, _BETWEEN_TRIES = 3, 0.02
 _LIBRARIES = ("deeplda", "torch", "numpy", "scikit-learn", "safetensors")
 
 
-class Writeable(Protocol):
-    """What can write itself into a folder."""
-
-    def write(self, folder: Path) -> None: ...
-
-
 class RunFolder:
     """Reads and writes one run's folder. Made by `open_run`, which holds its lock."""
 
-    def __init__(self, path: Path, config: RunConfig | AutoencoderConfig, data_fingerprint: str) -> None:
+    def __init__(self, path: Path, data_fingerprint: str) -> None:
         self.path = path
-        # What makes a checkpoint this run's: the same settings on the same data.
-        self.identity = hashlib.blake2b(f"{config.to_toml()}{data_fingerprint}".encode(), digest_size=16).hexdigest()
+        # A checkpoint belongs to the run if settings and data are the same. The text of run.toml, not the settings
+        # parsed from it: a later version with further settings finds the same identity.
+        settings = (path / "run.toml").read_text(encoding="utf-8")
+        self.identity = hashlib.blake2b(f"{settings}{data_fingerprint}".encode(), digest_size=16).hexdigest()
         self.notes: list[str] = []
 
     def save(self, name: Literal["last", "best"], snapshot: Snapshot) -> None:
@@ -83,10 +79,10 @@ class RunFolder:
                     self.notes.append(str(error))
         return None
 
-    def log(self, row: dict[str, Any]) -> None:
+    def log(self, row: Row) -> None:
         """Append a row to metrics.jsonl."""
-        with (self.path / "metrics.jsonl").open("a") as stream:
-            stream.write(json.dumps(row) + "\n")
+        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as stream:
+            stream.write(row.to_json() + "\n")
             stream.flush()
             os.fsync(stream.fileno())
 
@@ -95,12 +91,12 @@ class RunFolder:
 
         Rows that should be there and are not are added to `notes`.
         """
-        rows = [row for row in read_metrics(self.path) if row["kind"] == "epoch" and row["epoch"] <= epochs]
+        rows = [row for row in read_metrics(self.path) if isinstance(row, EpochRow) and row.epoch <= epochs]
         if lost := epochs - len(rows):
             self.notes.append(
                 f"{self.path / 'metrics.jsonl'} has lost {lost} of {epochs} rows: the run goes on without"
             )
-        write_text(self.path / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+        write_text(self.path / "metrics.jsonl", "".join(row.to_json() + "\n" for row in rows))
 
     def save_model(self, model: Writeable) -> None:
         """Write the model folder."""
@@ -131,7 +127,7 @@ def open_run(
             raise InputError(
                 f"the data of {path} has changed since it was begun: bring it back, or choose another --run"
             )
-        yield RunFolder(path, config, data_fingerprint)
+        yield RunFolder(path, data_fingerprint)
     finally:
         os.close(lock)
 
@@ -149,20 +145,20 @@ def _take(lock: int, path: Path, *, wait: bool) -> None:
             time.sleep(_BETWEEN_TRIES)
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
+def read_metrics(path: Path) -> list[Row]:
     """The rows of a run's metrics.jsonl that are whole. Raises InputError where it may not be read."""
     try:
-        return whole_rows(read_small(path / "metrics.jsonl", _MOST_METRICS))
+        return parse_rows(read_small(path / "metrics.jsonl", _MOST_METRICS))
     except FileNotFoundError:
         return []
     except OSError as error:
         raise InputError(f"{path / 'metrics.jsonl'} cannot be read ({error.strerror})") from None
 
 
-def summary_row(path: Path) -> dict[str, Any] | None:
-    """The last row of a finished run, or None where it is not finished."""
-    rows = read_metrics(path)
-    return rows[-1] if rows and rows[-1]["kind"] == "summary" and (path / "model" / "model.json").exists() else None
+def summary_row(path: Path) -> SummaryRow | None:
+    """Return the last row of a finished run, or None if the run is not finished."""
+    last = next(reversed(read_metrics(path)), None)
+    return last if isinstance(last, SummaryRow) and (path / "model" / "model.json").exists() else None
 
 
 def read_environment(path: Path) -> dict[str, Any]:

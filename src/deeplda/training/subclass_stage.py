@@ -15,17 +15,16 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 from safetensors.numpy import save_file
 
-from deeplda.atomic import new_folder
 from deeplda.data import Data, Part
+from deeplda.device import pick_device
 from deeplda.errors import while_training
-from deeplda.files import read_arrays, read_small
+from deeplda.io import new_folder, read_arrays, read_small
 from deeplda.subclasses import Clusters, SubclassMap, split_classes
-from deeplda.training.assembly import pick_device
+from deeplda.training.autoencoder_stage import Reconstruction, SampleAutoencoder
 from deeplda.training.config import AutoencoderConfig, RunConfig
-from deeplda.training.loop import Run, train
-from deeplda.training.memory_run import MemoryRun
+from deeplda.training.loop import train
 from deeplda.training.progress import Progress
-from deeplda.training.reconstruction import Reconstruction, SampleAutoencoder
+from deeplda.training.run import MemoryRun, Run
 from deeplda.training.run_folder import open_run, summary_row
 
 # Below so many samples of a subclass in a batch its scatter is noise; the paper stops at 5 too.
@@ -62,7 +61,7 @@ def find_subclasses(
     found = next((kept for place in places if (kept := read_clusters(place, identity, data))), None)
     if found is None:
         points = _points(config, data, progress, stop, folder, stages)
-        with progress.console.status("splitting the classes"), while_training():
+        with progress.status("splitting the classes"), while_training():
             found = split_classes(
                 points,
                 data.train.labels,
@@ -185,7 +184,7 @@ def _points(
 def _train_autoencoder(
     settings: AutoencoderConfig, data: Data, run: Run, progress: Progress, stop: Callable[[], bool]
 ) -> SampleAutoencoder:
-    progress.console.print("the autoencoder, on which the classes are split:")
+    progress.note("training the autoencoder in whose embedding the classes are split:")
     trainee = Reconstruction.assemble(settings, data)
     train(settings, data, trainee, run, progress, stop)
     return trainee.trained

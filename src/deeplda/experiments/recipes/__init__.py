@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from deeplda.errors import InputError, got
-from deeplda.files import expanded, read_toml
+from deeplda.io import expanded, read_toml
 from deeplda.training.config import RunConfig
 
 RECIPES = tuple(sorted(file.stem for file in Path(__file__).parent.glob("*.toml")))

@@ -16,7 +16,7 @@ import torch
 from deeplda.errors import InputError, TrainingError, unwritten
 from deeplda.experiments.sweeps.sweep import open_sweep
 from deeplda.experiments.sweeps.worker import work
-from deeplda.training.stopping import asked_to_stop
+from deeplda.training.pipeline import asked_to_stop
 
 
 def run_crew(folder: Path, url: str | None, workers: int, stop: Callable[[], bool]) -> None:

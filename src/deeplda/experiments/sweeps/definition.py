@@ -12,11 +12,10 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from deeplda.atomic import write_text
 from deeplda.errors import InputError
 from deeplda.experiments.recipes import read_recipe
-from deeplda.files import read_toml
-from deeplda.training.config import OF_LDA, RunConfig, as_toml, first_mistake, with_whole_paths
+from deeplda.io import read_toml, write_text
+from deeplda.training.config import LDA_SETTINGS, RunConfig, as_toml, first_mistake, with_absolute_paths
 
 # More than anyone runs; a few lines of a file can ask for far more than memory holds.
 _MOST_TRIALS = 100_000
@@ -26,7 +25,7 @@ _LONGEST_NAME = 200
 _MEANINGLESS = {
     "rdlda": {"label_smoothing"},
     "dlda": {"alpha", "label_smoothing"},
-    "cce": {*OF_LDA, "subclasses"},
+    "cce": {*LDA_SETTINGS, "subclasses"},
 }
 
 Grid = dict[str, list[Any]]
@@ -133,7 +132,7 @@ class Definition(BaseModel):
         shared = dict(self.settings)
         if own.get("objective") in ("dlda", "cce"):
             shared.pop("alpha", None)
-        return RunConfig.parse(with_whole_paths(shared | own), "the settings")
+        return RunConfig.parse(with_absolute_paths(shared | own), "the settings")
 
     def _points(self) -> Iterator[dict[str, Any]]:
         seeds = [grid.get("seed", [self.settings.get("seed", 0)]) for grid in self.grids]

@@ -18,6 +18,7 @@ from deeplda.experiments.sweeps.storage import while_it_answers
 from deeplda.experiments.sweeps.sweep import Sweep, alone
 from deeplda.training.checkpoint import Counters
 from deeplda.training.config import LoopConfig, RunConfig
+from deeplda.training.metrics import EpochRow, Scores, SummaryRow
 from deeplda.training.pipeline import run_to_end
 from deeplda.training.progress import Progress
 
@@ -32,18 +33,17 @@ class TrialProgress(Progress):
     """Says nothing itself, and hands each epoch's validation accuracy on."""
 
     def __init__(self, report: Callable[[int, float], None]) -> None:
-        super().__init__("quiet")
         self._report = report
 
     def start(self, config: LoopConfig, data: Data, counters: Counters, notes: list[str]) -> None:
         require_validation(config, data)
         super().start(config, data, counters, notes)
 
-    def epoch(self, row: dict[str, Any], counters: Counters) -> None:
+    def epoch(self, row: EpochRow, counters: Counters) -> None:
         super().epoch(row, counters)
         # An autoencoder, trained first for subclasses, has an error instead.
-        if "accuracy" in (row["validation"] or {}):
-            self._report(counters.epoch, row["validation"]["accuracy"])
+        if isinstance(row.validation, Scores):
+            self._report(counters.epoch, row.validation.accuracy)
 
 
 def require_validation(config: LoopConfig, data: Data) -> None:
@@ -131,7 +131,7 @@ def _run(sweep: Sweep, attempt: Attempt, stop: Callable[[], bool]) -> None:
         return
 
 
-def _summary(sweep: Sweep, attempt: Attempt, progress: Progress, stop: Callable[[], bool]) -> dict[str, Any]:
+def _summary(sweep: Sweep, attempt: Attempt, progress: Progress, stop: Callable[[], bool]) -> SummaryRow:
     """Train, or go on training, the run of a trial."""
     # Of a grid not as the storage has them: others may write there, and settings can name code.
     own = sweep.trials[attempt.name]
@@ -149,7 +149,7 @@ def _require_same(config: RunConfig, folder: Path) -> None:
         raise InputError(f"{folder} holds a run with other settings: remove it, or choose another --sweep")
 
 
-def _result(summary: dict[str, Any]) -> dict[str, Any]:
-    if "accuracy" not in (summary["validation"] or {}):
+def _result(summary: SummaryRow) -> dict[str, Any]:
+    if not isinstance(summary.validation, Scores):
         raise InputError("the run has no validation accuracy, by which a sweep chooses")
-    return {"validation": summary["validation"]["accuracy"], "seconds": summary["seconds"]}
+    return {"validation": summary.validation.accuracy, "seconds": summary.seconds}

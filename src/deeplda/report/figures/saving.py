@@ -9,7 +9,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from deeplda.atomic import write_bytes
+from deeplda.io import write_bytes
 from deeplda.report.figures.style import in_style
 
 # Without what says when and by which version it was drawn, the same data gives the same bytes.

@@ -1,0 +1,303 @@
+"""Counts, means and centred within-class scatter of a labelled batch.
+
+Sums and means are float64. Rows are centred before they are multiplied (two passes), so an offset of the features costs
+no precision. The one large product runs in the precision of the features, at least float32. When ranks share a batch,
+counts, sums and then the scatter are added up over them; the rows stay where they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from deeplda.core.checks import check_batch
+from deeplda.core.distributed import Agreement, Ranks, Summary
+from deeplda.errors import got
+
+_NO_FLOAT64 = {"mps"}
+_CHUNK_ELEMENTS = 2**17
+_BLOCK = 512
+_SMALL_PRODUCT = 2**22
+# Brings the smallest float32 there is, 2^-149, near 1.
+_LARGEST_SCALE_EXPONENT = 150
+
+
+@dataclass(frozen=True, slots=True)
+class ClassMoments:
+    """What discriminant analysis needs to know of a set of features.
+
+    Attributes:
+        classes: (C,) int64, the label ids present, ascending.
+        counts: (C,) float64, samples of each class.
+        means: (C, d) float64, mean of each class.
+        within: (d, d) float64, the sum over all samples of (h - mean)(h - mean)'; not divided.
+    """
+
+    classes: Tensor
+    counts: Tensor
+    means: Tensor
+    within: Tensor
+
+    def merge(self, other: ClassMoments) -> ClassMoments:
+        """The moments of both sets together, exactly (parallel formula of Chan, Golub and LeVeque).
+
+        For each class in both, W = W_1 + W_2 + n_1 n_2 / (n_1 + n_2) (mu_2 - mu_1)(mu_2 - mu_1)'.
+        """
+        d = self.means.shape[1]
+        if other.means.shape[1] != d:
+            raise ValueError(
+                got(
+                    f"the other moments are of {other.means.shape[1]} dimensions",
+                    need=f"{d}",
+                    do="merge moments of the same features",
+                )
+            )
+        classes, place = torch.unique(torch.cat([self.classes, other.classes]), return_inverse=True)
+        ours, theirs = place.split([len(self.classes), len(other.classes)])
+        counts = self.counts.new_zeros(2, len(classes))
+        counts[0, ours], counts[1, theirs] = self.counts, other.counts
+        means = self.means.new_zeros(2, len(classes), d)
+        means[0, ours], means[1, theirs] = self.means, other.means
+        n = counts.sum(0)
+        share = counts[1] / n
+        difference = means[1] - means[0]
+        root = (counts[0] * share).sqrt()[:, None] * difference
+        return ClassMoments(
+            classes=classes,
+            counts=n,
+            means=means[0] + share[:, None] * difference,
+            within=self.within + other.within + root.T @ root,
+        )
+
+
+def class_moments(features: Tensor, labels: Tensor) -> ClassMoments:
+    """Counts, means and within scatter of `features` (n, d) by `labels` (n,).
+
+    Not differentiable. Raises ValueError or TypeError for input that is no labelled batch of finite numbers.
+    """
+    check_batch(features, labels)
+    with full_precision(features):
+        batch = CentredBatch.of(features, labels)
+        return ClassMoments(
+            classes=batch.classes,
+            counts=batch.counts,
+            means=batch.means / batch.scale,
+            within=batch.scatter() / batch.scale**2,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CentredBatch:
+    """A batch as the objective works on it: rows minus their class mean, times a power of two.
+
+    The power of two brings features of extreme size near 1 and is 1 for all others; it changes no digit. Where ranks
+    share the batch, `index` and `rows` are of this rank's part and all else is of the whole.
+
+    Attributes:
+        classes: (C,) label ids, ascending.
+        index: (rows,) which of `classes` each row belongs to.
+        counts: (C,) float64.
+        means: (C, d) float64, of the scaled features.
+        rows: (rows, d) scaled features minus the mean of their class, in the precision of the large products.
+        scale: the power of two.
+        n: samples.
+        ranks: who shares the batch; None where it is this process's own.
+    """
+
+    classes: Tensor
+    index: Tensor
+    counts: Tensor
+    means: Tensor
+    rows: Tensor
+    scale: float
+    n: int
+    ranks: Ranks | None
+
+    @classmethod
+    def of(cls, features: Tensor, labels: Tensor) -> Self:
+        """Of a batch that has passed `check_batch`, within `full_precision`."""
+        part = _Part.of(features, labels)
+        return cls._of(part, part.counts, Agreement(part.classes, len(part.rows), part.largest, None))
+
+    @classmethod
+    def across(cls, features: Tensor, labels: Tensor, ranks: Ranks, options: str) -> Self:
+        """Of the batch that `ranks` share, from this rank's part, which may be empty.
+
+        `options` is a text that must be the same on all ranks. Every rank raises the same error, or none does.
+        """
+        if isinstance(features, Tensor) and features.device.type == ranks.carrier.type:
+            # Its own device, which need not be the current one.
+            ranks = replace(ranks, carrier=features.device)
+        try:
+            check_batch(features, labels, least=0)
+            with full_precision(features):
+                part = _Part.of(features, labels)
+        except Exception as error:
+            ranks.agree(Summary.failed(error), options)
+            raise
+        n, d = part.rows.shape
+        summary = Summary(part.classes, n, d, str(part.rows.dtype), part.largest)
+        with full_precision(features):
+            whole = ranks.agree(summary, options)
+            place = torch.searchsorted(whole.classes, part.classes)
+            counts = part.counts.new_zeros(len(whole.classes)).index_copy_(0, place, part.counts)
+            return cls._of(replace(part, index=place[part.index]), counts, whole)
+
+    @classmethod
+    def _of(cls, part: _Part, counts: Tensor, whole: Agreement) -> Self:
+        """`part.index` and `counts` are by `whole.classes`."""
+        rows = part.rows.to(_working_precision(part.rows.dtype, whole.n, part.rows.shape[1]))
+        scale = _scale(whole.largest, rows.dtype)
+        rows = rows * scale if scale != 1.0 else rows
+        counts = counts.to(torch.float64)
+        sums = _class_sums(rows, part.index, len(whole.classes))
+        if whole.ranks is not None:
+            counts, sums = whole.ranks.total(counts, sums)
+        means = sums / counts[:, None]
+        centred = _centre(rows, means, part.index)
+        return cls(whole.classes, part.index, counts, means, centred, scale, whole.n, whole.ranks)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """n, d and C."""
+        return self.n, self.rows.shape[1], len(self.classes)
+
+    def scatter(self, weights: Tensor | None = None, *, exact: bool = False) -> Tensor:
+        """Sum over the rows of weight * row row', (d, d) float64; `weights` (C,) is a factor for each class.
+
+        `exact` also multiplies in float64, for matrices too ill-conditioned for the features' own precision.
+        """
+        rows = self.rows.double() if exact else self.rows
+        product = gram(rows) if weights is None else rows.T @ (rows * self._by_row(weights, rows.dtype))
+        return self._over_ranks(product.double())
+
+    def variances(self, weights: Tensor | None = None) -> Tensor:
+        """The diagonal of `scatter`, (d,) float64, without the product."""
+        squares = self.rows.square()
+        if weights is not None:
+            squares *= self._by_row(weights, squares.dtype)
+        return self._over_ranks(squares.sum(0, dtype=torch.float64))
+
+    def _by_row(self, values: Tensor, dtype: torch.dtype) -> Tensor:
+        """`values` (C,) of the classes as a column (n, 1)."""
+        return values.to(dtype)[self.index, None]
+
+    def _over_ranks(self, part: Tensor) -> Tensor:
+        return part if self.ranks is None else self.ranks.total(part)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one process has of a batch: its features, and its own ids and counts, as in `CentredBatch`."""
+
+    rows: Tensor
+    index: Tensor
+    classes: Tensor
+    counts: Tensor
+    largest: float
+
+    @classmethod
+    def of(cls, features: Tensor, labels: Tensor) -> Self:
+        labels = labels.long()
+        if features.device.type in _NO_FLOAT64:
+            features, labels = features.cpu(), labels.cpu()
+        largest = _largest(features)
+        classes, index, counts = torch.unique(labels, return_inverse=True, return_counts=True)
+        if len(classes) and classes[0] < 0:
+            raise ValueError(
+                got(
+                    f"labels holds {int(classes[0])}",
+                    need="ids of 0 and more",
+                    do="drop the unlabelled samples or renumber the classes",
+                )
+            )
+        return cls(features, index, classes, counts, largest)
+
+
+def gram(rows: Tensor) -> Tensor:
+    """rows' rows. Of a wide matrix only the blocks on and below the diagonal are multiplied, the rest is mirrored."""
+    d = rows.shape[1]
+    if d <= _BLOCK:
+        return rows.T @ rows
+    product = rows.new_empty(d, d)
+    for start in range(0, d, _BLOCK):
+        stop = min(start + _BLOCK, d)
+        torch.mm(rows[:, start:].T, rows[:, start:stop], out=product[start:, start:stop])
+        product[start:stop, stop:] = product[stop:, start:stop].T
+    return product
+
+
+@contextmanager
+def full_precision(features: Tensor) -> Iterator[None]:
+    """No graph, and no autocast to round the matrix products: how everything here runs on `features`."""
+    with torch.no_grad(), torch.autocast(features.device.type, enabled=False):
+        yield
+
+
+def _working_precision(dtype: torch.dtype, n: int, d: int) -> torch.dtype:
+    """The features' own, at least float32; float64 where it costs nothing to speak of, or where PyTorch was told to
+    round the factors of float32 products."""
+    exact = n * d * d < _SMALL_PRODUCT or _products_are_rounded()
+    return torch.promote_types(dtype, torch.float64 if exact else torch.float32)
+
+
+def _products_are_rounded() -> bool:
+    """Whether PyTorch was told to, by `torch.set_float32_matmul_precision` or for a backend alone."""
+    try:
+        return torch.get_float32_matmul_precision() != "highest"
+    except RuntimeError:  # backends were told different things
+        return True
+
+
+def _largest(features: Tensor) -> float:
+    """The largest magnitude of the features, which must be finite; 0 of none."""
+    if not len(features):
+        return 0.0
+    low, high = torch.aminmax(features)
+    largest = max(-float(low), float(high))
+    if not math.isfinite(largest):
+        nan, inf = int(features.isnan().sum()), int(features.isinf().sum())
+        raise ValueError(
+            got(
+                f"features holds {nan} NaN and {inf} infinite values of {features.numel()}",
+                need="finite numbers",
+                do="look for a diverging learning rate or an overflow in half precision",
+            )
+        )
+    return largest
+
+
+def _scale(largest: float, dtype: torch.dtype) -> float:
+    """The power of two that brings the largest feature near 1, or 1 where that is not needed; finite in `dtype`."""
+    if largest == 0 or 1e-6 < largest < 1e6:
+        return 1.0
+    most = math.frexp(torch.finfo(dtype).max)[1] - 2
+    return math.ldexp(1.0, min(-math.frexp(largest)[1], most, _LARGEST_SCALE_EXPONENT))
+
+
+def _chunks(rows: Tensor, index: Tensor) -> Iterable[tuple[Tensor, Tensor]]:
+    """Rows and their classes in pieces whose float64 copy stays in the processor's cache; whole on other devices."""
+    n, d = rows.shape
+    if rows.device.type != "cpu" or n * d <= _CHUNK_ELEMENTS:
+        return ((rows, index),)
+    step = max(1, _CHUNK_ELEMENTS // d)
+    return zip(torch.split(rows, step), torch.split(index, step), strict=True)
+
+
+def _class_sums(rows: Tensor, index: Tensor, classes: int) -> Tensor:
+    sums = rows.new_zeros(classes, rows.shape[1], dtype=torch.float64)
+    for part, part_index in _chunks(rows, index):
+        sums.index_add_(0, part_index, part.double())
+    return sums
+
+
+def _centre(rows: Tensor, means: Tensor, index: Tensor) -> Tensor:
+    """rows minus the mean of their class; subtracted in float64, rounded once."""
+    parts = [(part.double() - means.index_select(0, at)).to(rows.dtype) for part, at in _chunks(rows, index)]
+    return parts[0] if len(parts) == 1 else torch.cat(parts)

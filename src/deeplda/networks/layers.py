@@ -1,0 +1,118 @@
+"""Building blocks that the networks share, their initial weights, and checks of the networks' arguments."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+from torch import nn
+
+from deeplda.errors import InputError, got
+
+
+def conv_bn_relu(inputs: int, outputs: int, *, kernel: int = 3, padding: int = 1) -> list[nn.Module]:
+    """Convolution, batch normalisation and ReLU, in that order: (n, inputs, h, w) -> (n, outputs, h', w')."""
+    return [
+        # The batch normalisation subtracts the mean, and a bias with it; its own shift does a bias's work.
+        nn.Conv2d(inputs, outputs, kernel, padding=padding, bias=False),
+        nn.BatchNorm2d(outputs),
+        # In place: batch normalisation does not need its output again, and a third of the activations is saved.
+        nn.ReLU(inplace=True),
+    ]
+
+
+def conv_group(channels: Sequence[int]) -> list[nn.Module]:
+    """3x3 convolutions as in `conv_bn_relu`, from each number of channels to the next."""
+    return [layer for inputs, outputs in pairwise(channels) for layer in conv_bn_relu(inputs, outputs)]
+
+
+def linear_bn_relu(inputs: int, outputs: int) -> list[nn.Module]:
+    """Linear layer, batch normalisation and ReLU: (n, inputs) -> (n, outputs). No bias, as in `conv_bn_relu`."""
+    return [nn.Linear(inputs, outputs, bias=False), nn.BatchNorm1d(outputs), nn.ReLU(inplace=True)]
+
+
+def he_initialise(network: nn.Module) -> None:
+    """Draw the weights of every convolution and linear layer anew from N(0, 2 / fan_in); biases start at 0.
+
+    He et al. (2015), "Delving deep into rectifiers", for ReLU, forward case: with fan_in = inputs x kernel area, the
+    variance of a layer's response is that of the layer before, as ReLU halves the mean square of what comes in.
+    They show that fan_out serves as well; with fan_in the last layer does not depend on `embedding_dim`.
+    """
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            nn.init.kaiming_normal_(module.weight, mode="fan_in", nonlinearity="relu")
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+
+def row_features(sample_shape: Sequence[int], *, network: str) -> int:
+    """The number of features of a sample (features,). InputError if the sample is not a row of numbers."""
+    _check_sample_shape(sample_shape)
+    if len(sample_shape) != 1:
+        raise InputError(
+            got(
+                f"{network} on samples of shape {tuple(sample_shape)}",
+                need="rows of numbers, shape (features,)",
+                do="use a network for images, such as convnet-small or dorfernet",
+            )
+        )
+    return sample_shape[0]
+
+
+def image_channels(sample_shape: Sequence[int], *, network: str, least: int) -> int:
+    """The number of channels of a sample (channels, height, width).
+
+    InputError if the sample is not an image, or a side is shorter than `least` pixels.
+    """
+    _check_sample_shape(sample_shape)
+    if len(sample_shape) != 3:
+        raise InputError(
+            got(
+                f"{network} on samples of shape {tuple(sample_shape)}",
+                need="images, shape (channels, height, width)",
+                do="use a network for rows of numbers, such as mlp",
+            )
+        )
+    channels, height, width = sample_shape
+    if min(height, width) < least:
+        raise InputError(
+            got(
+                f"{network} on images of {height} x {width} pixels",
+                need=f"at least {least} x {least}",
+                do="enlarge the images or use a network for smaller ones",
+            )
+        )
+    return channels
+
+
+def scaled(channels: int, width: float) -> int:
+    """A hidden layer's `channels` times `width`, rounded. InputError if that leaves less than one channel."""
+    if not (math.isfinite(width * channels) and width * channels >= 1):
+        raise InputError(
+            got(
+                f"width={width} for a layer of {channels} channels",
+                need=f"a finite number of at least 1/{channels} = {1 / channels:g}, so that one channel is left",
+                do="1 gives the full network, 0.25 a quarter of its channels",
+            )
+        )
+    return round(width * channels)
+
+
+def check_embedding_dim(embedding_dim: int) -> None:
+    """InputError if the network would have no output."""
+    if embedding_dim < 1:
+        raise InputError(
+            got(f"embedding_dim={embedding_dim}", need="at least 1", do="the number of classes is the usual choice")
+        )
+
+
+def _check_sample_shape(sample_shape: Sequence[int]) -> None:
+    if len(sample_shape) not in (1, 3) or min(sample_shape) < 1:
+        raise InputError(
+            got(
+                f"samples of shape {tuple(sample_shape)}",
+                need="(features,) or (channels, height, width), none of them 0",
+                do="give the shape of one sample, without the batch",
+            )
+        )

@@ -1,0 +1,112 @@
+"""The two small networks: ConvNetSmall for small images, MLP for rows of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from torch import Tensor, nn
+
+from deeplda.networks.layers import (
+    check_embedding_dim,
+    conv_bn_relu,
+    he_initialise,
+    image_channels,
+    linear_bn_relu,
+    row_features,
+    scaled,
+)
+
+
+class ConvNetSmall(nn.Module):
+    """Five 3x3 convolutions, global average pooling and a linear output.
+
+    Images (n, channels, height, width) -> embeddings (n, embedding_dim).
+
+    The output is linear where DorferNet, as in the paper, ends in batch normalisation and ReLU. With those two an
+    output dimension lives on one side of 0 and can fall silent for good; without them class means may lie
+    anywhere. The objective itself is blind to a shift of the embeddings and compares spreads within them, so it
+    needs no normalised output.
+
+    Args:
+        sample_shape: (channels, height, width) of one image, any number of channels, sides of 4 or more.
+        embedding_dim: the width of the output.
+        width: factor on the channels of every hidden layer; the output keeps its width.
+
+    Raises InputError for a sample that is no image or too small, a width that leaves no channel, or no output.
+    """
+
+    # Two poolings halve the image, and one pixel has to be left.
+    least_side = 4
+
+    def __init__(self, sample_shape: Sequence[int], embedding_dim: int, *, width: float = 1.0) -> None:
+        super().__init__()
+        channels = image_channels(sample_shape, network="convnet-small", least=self.least_side)
+        check_embedding_dim(embedding_dim)
+        c32, c64, c128 = (scaled(count, width) for count in (32, 64, 128))
+
+        self.features = nn.Sequential(
+            *conv_bn_relu(channels, c32),
+            *conv_bn_relu(c32, c32),
+            nn.MaxPool2d(2),
+            *conv_bn_relu(c32, c64),
+            *conv_bn_relu(c64, c64),
+            nn.MaxPool2d(2),
+            *conv_bn_relu(c64, c128),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+        )
+        self.output = nn.Linear(c128, embedding_dim)
+        he_initialise(self)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Images (n, channels, height, width) -> embeddings (n, embedding_dim)."""
+        embeddings: Tensor = self.output(self.features(images))
+        return embeddings
+
+
+class MLP(nn.Module):
+    """A linear map, plus hidden layers with batch normalisation, ReLU and dropout that start at 0 and add to it.
+
+    Rows (n, features) -> embeddings (n, embedding_dim).
+
+    Args:
+        sample_shape: (features,) of one row.
+        embedding_dim: the width of the output.
+        width: factor on the units of every hidden layer; the output keeps its width.
+        hidden: the units of the hidden layers at width 1; none, `()`, leaves the linear map.
+        dropout: the share of the hidden values left out in training. Tables are small, and a discriminant objective
+            fits what it is given: without dropout their within-class scatter all but vanishes, and with it its meaning.
+
+    Raises InputError for a sample that is no row, a width that leaves no unit, or no output.
+    """
+
+    def __init__(
+        self,
+        sample_shape: Sequence[int],
+        embedding_dim: int,
+        *,
+        width: float = 1.0,
+        hidden: Sequence[int] = (128, 128),
+        dropout: float = 0.5,
+    ) -> None:
+        super().__init__()
+        features = row_features(sample_shape, network="mlp")
+        check_embedding_dim(embedding_dim)
+        sizes = [features, *(scaled(units, width) for units in hidden)]
+
+        layers: list[nn.Module] = []
+        for inputs, outputs in pairwise(sizes):
+            layers += [*linear_bn_relu(inputs, outputs), nn.Dropout(dropout)]
+        self.linear = nn.Linear(features, embedding_dim)
+        self.hidden = nn.Sequential(*layers)
+        self.output = nn.Linear(sizes[-1], embedding_dim, bias=False) if layers else None
+        he_initialise(self)
+        if self.output is not None:
+            # So training sets out from what a linear discriminant analysis would find, which small tables often favour.
+            nn.init.zeros_(self.output.weight)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Rows (n, features) -> embeddings (n, embedding_dim)."""
+        embeddings: Tensor = self.linear(rows)
+        return embeddings if self.output is None else embeddings + self.output(self.hidden(rows))

@@ -1,0 +1,13 @@
+"""The former home of the loss and the mathematics: `deeplda.losses` and `deeplda.core`."""
+
+from deeplda.core import ClassMoments, class_moments, discriminant_eigenvalues, large_batch_backward
+from deeplda.losses import Diagnostics, RDLDALoss
+
+__all__ = [
+    "ClassMoments",
+    "Diagnostics",
+    "RDLDALoss",
+    "class_moments",
+    "discriminant_eigenvalues",
+    "large_batch_backward",
+]

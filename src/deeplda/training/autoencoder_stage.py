@@ -1,0 +1,178 @@
+"""The first stage of Algorithm 1: an autoencoder, trained and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from deeplda.data import Data, Part
+from deeplda.device import kept_generators, pick_device
+from deeplda.errors import InputError, TrainingError, got
+from deeplda.io import read_small, read_tensors
+from deeplda.model import Normalisation
+from deeplda.networks import EncoderDecoder, build_autoencoder, reconstruction_error, training_flops
+from deeplda.networks.allocation import AllocationLimit
+from deeplda.training.config import AutoencoderConfig
+from deeplda.training.evaluation import Watch, unwatched
+from deeplda.training.metrics import FinalScores, ReconstructionScores, Spectrum
+
+_BATCH = 500
+
+
+class _Card(BaseModel):
+    """Contents of model.json of an autoencoder."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    sample_shape: tuple[int, ...] = Field(min_length=1, max_length=3)
+    width: float = Field(gt=0)
+
+
+class SampleAutoencoder(nn.Module):
+    """An autoencoder with the preprocessing it wants: images are brought to 0..1, rows standardised."""
+
+    def __init__(self, sample_shape: tuple[int, ...], width: float) -> None:
+        super().__init__()
+        self.card = _Card(sample_shape=sample_shape, width=width)
+        self.autoencoder: EncoderDecoder = build_autoencoder(sample_shape, width=width)
+        self.normalisation = Normalisation(sample_shape)
+
+    def fit_normalisation(self, inputs: NDArray[np.uint8] | NDArray[np.float32]) -> None:
+        """Learn how rows are standardised, and the range of images of floats; bytes are divided by 255."""
+        if inputs.ndim != 4:
+            self.normalisation.fit(inputs)
+            return
+        low, high = (0.0, 255.0) if inputs.dtype == np.uint8 else (float(inputs.min()), float(inputs.max()))
+        self.normalisation.mean.fill_(low)
+        self.normalisation.deviation.fill_((high - low) or 1.0)
+
+    def error(self, inputs: Tensor) -> Tensor:
+        """The paper's reconstruction error of inputs (n, *sample_shape), divided by the values of a sample."""
+        wanted = self._prepared(inputs)
+        return reconstruction_error(self.autoencoder(wanted), wanted) / wanted[0].numel()
+
+    def embed(self, inputs: NDArray[Any], watch: Watch = unwatched) -> NDArray[np.float32]:
+        """Embedding (n, width of the embedding) of inputs as the data has them, in eval mode."""
+        parts = watch(self._passes(inputs), len(inputs), "embedding by the autoencoder")
+        return np.concatenate([part.cpu().numpy() for part in parts])
+
+    @torch.no_grad()
+    def reconstruct(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
+        """Inputs as the autoencoder gives them back, in the range of the data."""
+        self.eval()
+        found = self.autoencoder(self._prepared(torch.as_tensor(inputs).to(self.normalisation.mean.device)))
+        restored: NDArray[np.float32] = (found * self.normalisation.deviation + self.normalisation.mean).cpu().numpy()
+        return restored
+
+    def write(self, folder: Path) -> None:
+        """Write weights.safetensors and model.json into `folder`, which exists and is empty."""
+        state = {name: tensor.contiguous() for name, tensor in self.state_dict().items()}
+        save_file(state, folder / "weights.safetensors")
+        (folder / "model.json").write_text(self.card.model_dump_json(indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path) -> SampleAutoencoder:
+        """What `save` wrote. Raises InputError where it is not whole."""
+        try:
+            card = _Card.model_validate_json(read_small(folder / "model.json"))
+            state = read_tensors(folder / "weights.safetensors")
+            # What the card declares must not take more memory than the weights do.
+            with AllocationLimit(4 * sum(tensor.nbytes for tensor in state.values()) + 2**20, "it declares too much"):
+                model = cls(card.sample_shape, card.width)
+            model.load_state_dict(state)
+        except (OSError, ValidationError, InputError, RuntimeError) as error:
+            reason = str(error).splitlines()[0]
+            raise InputError(
+                got(f"{folder} holds no whole autoencoder ({reason})", need="it as saved", do="train again")
+            ) from None
+        return model.eval()
+
+    @torch.no_grad()
+    def _passes(self, inputs: NDArray[Any]) -> Iterator[Tensor]:
+        self.eval()
+        for start in range(0, len(inputs), _BATCH):
+            batch = torch.as_tensor(inputs[start : start + _BATCH]).to(self.normalisation.mean.device)
+            yield self.autoencoder.encode(self._prepared(batch))
+
+    def _prepared(self, inputs: Tensor) -> Tensor:
+        prepared: Tensor = self.normalisation(inputs)
+        return prepared.contiguous(memory_format=torch.channels_last) if prepared.ndim == 4 else prepared
+
+
+@dataclass
+class Reconstruction:
+    """An autoencoder with its optimiser, as the loop's `Trainee`."""
+
+    trained: SampleAutoencoder
+    optimizer: torch.optim.Optimizer
+    device: torch.device
+
+    @classmethod
+    def assemble(cls, config: AutoencoderConfig, data: Data) -> Reconstruction:
+        """Fresh weights, drawn from the seed. Raises InputError for samples that no autoencoder suits."""
+        device = pick_device(config.device)
+        with kept_generators():
+            torch.manual_seed(config.seed)
+            model = SampleAutoencoder(data.sample_shape, config.width)
+        model.fit_normalisation(data.train.inputs)
+        model.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # missing in torch's stubs
+        parameters = model.autoencoder.parameters()
+        optimizer = (
+            torch.optim.Adam(parameters, lr=config.learning_rate, weight_decay=config.weight_decay)
+            if config.optimizer == "adam"
+            else torch.optim.SGD(
+                parameters, config.learning_rate, config.momentum, weight_decay=config.weight_decay, nesterov=True
+            )
+        )
+        return cls(model, optimizer, device)
+
+    def step(self, inputs: Tensor, labels: Tensor, learning_rate: float) -> float:  # noqa: ARG002  # as every trainee
+        """One step of the optimiser; the error before it."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+        error = self.trained.error(inputs)
+        if not torch.isfinite(error):
+            raise TrainingError("the autoencoder's error is not finite: lower --autoencoder-learning-rate")
+        self.optimizer.zero_grad()
+        error.backward()  # type: ignore[no-untyped-call]  # not typed in torch
+        self.optimizer.step()
+        return float(error.detach())
+
+    def examine(self, fit_part: Part, validation: Part) -> tuple[ReconstructionScores | None, Spectrum]:  # noqa: ARG002  # as every trainee
+        """Return the error on `validation`; there is no spectrum."""
+        return self._error(validation), {}
+
+    @torch.no_grad()
+    def _error(self, validation: Part) -> ReconstructionScores | None:
+        if len(validation) == 0:
+            return None
+        self.trained.eval()
+        total = 0.0
+        for start in range(0, len(validation), _BATCH):
+            inputs = torch.as_tensor(validation.inputs[start : start + _BATCH]).to(self.device)
+            total += float(self.trained.error(inputs)) * len(inputs)
+        return ReconstructionScores(n=len(validation), error=total / len(validation))
+
+    def finish(self, data: Data, watch: Watch) -> SampleAutoencoder:  # noqa: ARG002  # as every trainee
+        """The autoencoder."""
+        return self.trained.eval()
+
+    def score(self, data: Data, watch: Watch) -> FinalScores:  # noqa: ARG002  # as every trainee
+        """Return the errors on the validation and test parts."""
+        return FinalScores(validation=self._error(data.val), test=self._error(data.test))
+
+    def flops(self, sample_shape: tuple[int, ...]) -> int:
+        """Of forward and backward pass of one sample."""
+        return training_flops(self.trained.autoencoder, sample_shape)
+
+    def words(self) -> str:
+        return ""

@@ -1,0 +1,181 @@
+"""The rows of metrics.jsonl: one for each epoch, and a summary at the end.
+
+A run folder may be untrusted, so rows are validated when they are read; the code that trains builds the same types.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self, TypedDict
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+
+_Count = Annotated[int, Field(ge=0, le=2**53)]
+_AtLeastOne = Annotated[int, Field(ge=1, le=2**53)]
+_Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class _Strict(BaseModel):
+    # Fields that this version does not know are kept, so that rewriting a file loses nothing.
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True, ser_json_inf_nan="constants")
+
+    def to_json(self) -> str:
+        """Return the row as one line of JSON, without the fields that were not set."""
+        return self.model_dump_json(exclude_unset=True)
+
+    # TRANSITION: dict-style access for code that is not converted to attributes yet.
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return getattr(self, name, default)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.model_fields_set
+
+
+class PredictorScores(_Strict):
+    """Scores of one predictor; `auc` is None if all samples are of one class."""
+
+    accuracy: _Share
+    balanced_accuracy: _Share
+    auc: _Share | None = None
+
+
+class Scores(_Strict):
+    """Scores of a classifier on one part of the data.
+
+    Attributes:
+        accuracy: of the first predictor, which decides.
+        confusion: confusion[i][j] counts samples of class i that were classified as class j.
+    """
+
+    n: _AtLeastOne
+    accuracy: _Share
+    predictors: dict[str, PredictorScores] = Field(min_length=1)
+    confusion: list[list[_Count]] = Field(min_length=2)
+
+    @property
+    def score(self) -> float:
+        """The number by which the best epoch is chosen; higher is better."""
+        return self.accuracy
+
+    @model_validator(mode="after")
+    def _square(self) -> Self:
+        if any(len(row) != len(self.confusion) for row in self.confusion) or not any(map(any, self.confusion)):
+            raise ValueError("the confusion matrix is not square, or empty")
+        return self
+
+
+class ReconstructionScores(_Strict):
+    """The reconstruction error of an autoencoder on one part of the data."""
+
+    n: _AtLeastOne
+    error: float
+
+    @property
+    def score(self) -> float:
+        """The number by which the best epoch is chosen; higher is better."""
+        return -self.error
+
+
+class Spectrum(TypedDict, total=False):
+    """The last batch of an epoch as an LDA objective saw it; empty for other objectives."""
+
+    eigenvalues: list[float]
+    selected: int
+    dead_dims: int
+
+
+class EpochRow(_Strict):
+    """One epoch: the mean loss of its steps, the learning rate of the last one, and the scores after it."""
+
+    kind: Literal["epoch"] = "epoch"
+    epoch: _Count
+    loss: float
+    steps: _AtLeastOne = 1
+    learning_rate: float
+    eigenvalues: list[float] | None = Field(None, min_length=1)
+    selected: _Count | None = None
+    dead_dims: _Count = 0
+    validation: Scores | ReconstructionScores | None
+    seconds: float
+
+
+class FinalScores(_Strict):
+    """Scores of the finished model: of a classifier, with its class names, or of an autoencoder.
+
+    Attributes:
+        train_counts: number of training samples of each class.
+        mirrored: scores with the embeddings of each image and its mirror image averaged.
+    """
+
+    validation: Scores | ReconstructionScores | None
+    test: Scores | ReconstructionScores | None
+    class_names: list[str] | None = None
+    train_counts: list[_AtLeastOne] | None = None
+    mirrored: dict[Literal["validation", "test"], Scores | None] = {}
+
+    @model_validator(mode="after")
+    def _one_or_the_other(self) -> Self:
+        of_classifier = (self.class_names is not None, isinstance(self.test, Scores))
+        if any(of_classifier) != all(of_classifier) or (isinstance(self.validation, Scores) and not all(of_classifier)):
+            raise ValueError("neither the summary of a classifier nor of an autoencoder")
+        return self
+
+
+class SummaryRow(FinalScores):
+    """The last row of a finished run."""
+
+    kind: Literal["summary"] = "summary"
+    epochs: _Count
+    best_epoch: _Count
+    seconds: float
+    flops: Annotated[int, Field(ge=0)] = 0
+
+
+Row = EpochRow | SummaryRow
+
+_ROW: TypeAdapter[Row] = TypeAdapter(Annotated[Row, Field(discriminator="kind")])
+
+
+def parse_rows(content: bytes) -> list[Row]:
+    """Return the rows of a metrics.jsonl: ascending epochs, then the summary.
+
+    Reading stops at the first line that is cut off, is not a row, or contradicts the rows before it. If rows were lost
+    before a run was resumed, their epochs are missing.
+    """
+    rows: list[Row] = []
+    for line in content.splitlines():
+        try:
+            row = _ROW.validate_json(line)
+        except (ValueError, RecursionError):  # a ValidationError is a ValueError
+            break
+        if not _follows(row, rows):
+            break
+        rows.append(row)
+    return rows
+
+
+def _follows(row: Row, before: list[Row]) -> bool:
+    """Whether a row can come after those before it: the same kind of run, epochs ascending, nothing after a summary."""
+    last = before[-1] if before else None
+    if isinstance(last, SummaryRow):
+        return False
+    if isinstance(row, EpochRow):
+        return last is None or (row.epoch > last.epoch and _common(row) == _common(last))
+    return (last is None or _kind(last.validation) == _kind(row.validation)) and len(_class_counts(row)) <= 1
+
+
+def _common(row: EpochRow) -> tuple[object, ...]:
+    """What all epochs of a run have in common."""
+    return (*_kind(row.validation), row.eigenvalues is None)
+
+
+def _kind(scores: Scores | ReconstructionScores | None) -> tuple[object, ...]:
+    return (type(scores), len(scores.confusion) if isinstance(scores, Scores) else None)
+
+
+def _class_counts(row: SummaryRow) -> set[int]:
+    """The numbers of classes that a summary speaks of; more than one is a contradiction."""
+    parts = [len(part.confusion) for part in (row.validation, row.test) if isinstance(part, Scores)]
+    return {*parts, *(len(found) for found in (row.class_names, row.train_counts) if found is not None)}

@@ -1,0 +1,169 @@
+"""The processes that train together, and what they exchange."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from deeplda.errors import InputError, TrainingError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among those that train together: `rank` of `size`. One alone has nobody to talk to.
+
+    What goes between them is pickled; they are processes of one job, started by the same user.
+    """
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this process is the one that writes and speaks."""
+        return self.rank == 0
+
+    def share(self, items: NDArray[Any]) -> NDArray[Any]:
+        """This process's part of items that all have, every `size`-th: of a stratified batch a stratified part."""
+        return items[self.rank :: self.size]
+
+    def any(self, flag: bool) -> bool:
+        """Whether it is true for any of them."""
+        return flag if self.size == 1 else bool(self.total(np.array([flag], dtype=np.int64))[0])
+
+    def total(self, numbers: NDArray[Any]) -> NDArray[Any]:
+        """The sum over all processes."""
+        if self.size == 1:
+            return numbers
+        tensor = torch.from_numpy(numbers.copy()).to(_carrier())
+        dist.all_reduce(tensor)
+        summed: NDArray[Any] = tensor.cpu().numpy()
+        return summed
+
+    def from_first(self, value: T) -> T:
+        """What the first process has, on all."""
+        if self.size == 1:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, src=0, device=_carrier())
+        return box[0]
+
+    def gather(self, value: T) -> list[T]:
+        """What each process has, in the order of their ranks."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
+
+    def together(self, work: Callable[[], T]) -> T:
+        """The outcome of `work` on this process; where it raises InputError on any of them, it does on all."""
+        outcome: list[T] = []
+        error = None
+        try:
+            outcome.append(work())
+        except InputError as raised:
+            error = str(raised)
+        errors = [said for said in self.gather(error) if said is not None]
+        if errors:
+            raise InputError(errors[0])
+        return outcome[0]
+
+    @torch.no_grad()
+    def average_buffers(self, network: nn.Module) -> None:
+        """Give the floating-point buffers, running means and variances, the mean over the processes."""
+        if self.size == 1:
+            return
+        for buffer in network.buffers():
+            if buffer.is_floating_point():
+                dist.all_reduce(buffer)
+                buffer /= self.size
+
+
+ALONE = World()
+
+
+def _carrier() -> torch.device:
+    """Where tensors are exchanged: on the device of the backend."""
+    return torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else torch.device("cpu")
+
+
+def is_restarted() -> bool:
+    """Whether torchrun has started this process again, after one of the job was lost."""
+    return _starts() > 0
+
+
+def _starts() -> int:
+    """How often torchrun has started this job again."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+
+
+@contextmanager
+def joined_world(device: str) -> Iterator[World]:
+    """This process among those that torchrun or `deeplda train --processes` started; alone where nobody did.
+
+    With CUDA each process takes the device of its local rank. Raises TrainingError where contact is lost.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield ALONE
+        return
+    on_cuda = torch.cuda.is_available() and device in ("auto", "cuda")
+    if on_cuda:
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+    store, rank, size = next(dist.rendezvous("env://"))  # type: ignore[attr-defined]  # missing in torch's stubs
+    # torchrun hands the same store to a job that it starts again: what was written before must not be met.
+    store = dist.PrefixStore(f"start-{_starts()}", store)  # type: ignore[attr-defined]  # as above
+    # A process that is gone is noticed by its closed connection. Long waits are part of the work: while the first
+    # process splits classes, the others have nothing to do.
+    patience = timedelta(days=2)
+    dist.init_process_group("nccl" if on_cuda else "gloo", store=store, rank=rank, world_size=size, timeout=patience)
+    try:
+        yield World(rank, size)
+    except (dist.DistBackendError, dist.DistNetworkError, RuntimeError) as error:
+        if not _is_lost_contact(error):
+            raise
+        raise TrainingError(f"another process of this job is gone ({str(error).splitlines()[0]})") from None
+    finally:
+        dist.destroy_process_group()
+
+
+def _is_lost_contact(error: Exception) -> bool:
+    words = ("Connection closed by peer", "Connection reset", "Broken pipe", "Timed out", "Socket", "NCCL")
+    return isinstance(error, dist.DistError) or any(word in str(error) for word in words)
+
+
+class SharedCrossEntropy(nn.Module):
+    """The weighted mean over the whole batch, whatever the parts: parts of unequal size would not average to it.
+
+    The value is the whole batch's; the gradient at a process's own outputs is the whole batch's times the number of
+    processes, as `DistributedDataParallel` averages over them.
+    """
+
+    weights: Tensor
+
+    def __init__(self, weights: Tensor, label_smoothing: float, world: World) -> None:
+        super().__init__()
+        self.register_buffer("weights", weights)
+        self.label_smoothing, self.world = label_smoothing, world
+
+    def forward(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        own = nn.functional.cross_entropy(
+            outputs, labels, self.weights, reduction="sum", label_smoothing=self.label_smoothing
+        )
+        figures = torch.stack([own.detach(), self.weights[labels].sum()]).double().cpu().numpy()
+        total, weight = self.world.total(figures)
+        scaled: Tensor = own * (self.world.size / float(weight))
+        # The value is that of all processes, the gradient stays that of our own part.
+        return scaled + (float(total / weight) - scaled.detach())

@@ -1,0 +1,92 @@
+"""Before training: read the data, and check that settings and data fit together."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from deeplda.data import Data, load_data
+from deeplda.device import pick_device
+from deeplda.errors import InputError, got
+from deeplda.memory import available_memory
+from deeplda.model import no_mirror_image
+from deeplda.networks.allocation import AllocationLimit
+from deeplda.sampling import sufficient_batch_size
+from deeplda.subclasses import SubclassMap
+from deeplda.training.config import RunConfig
+from deeplda.training.parallel import ALONE, World
+from deeplda.training.trainee import network_of
+
+
+def read_data(config: RunConfig) -> Data:
+    """The data of a run. Raises InputError where it cannot be read."""
+    data = load_data(
+        config.data,
+        data_dir=config.data_dir,
+        image_size=config.image_size,
+        split_seed=config.split_seed,
+        skip_unreadable=config.skip_unreadable,
+    )
+    return data.without_validation() if config.train_on_all else data
+
+
+def fitting_in_memory() -> AllocationLimit:
+    """Within the block, refuse to build a network that is larger than the memory there is, with an InputError."""
+    sentence = got("a network that does not fit in memory", need="a smaller one", do="lower --width or --embedding-dim")
+    return AllocationLimit(available_memory() or 2**62, sentence)
+
+
+def check_settings(config: RunConfig, data: Data, world: World = ALONE) -> None:
+    """Raise InputError for a device, a network or data that cannot be used, before anything is written."""
+    # First: all processes take part in it, and any of them may raise below.
+    if len(set(world.gather(data.fingerprint))) > 1:
+        raise InputError(f"the processes read different data from {config.data}: give all of them the same")
+    if missing := set(range(len(data.class_names))) - set(np.unique(data.train.labels).tolist()):
+        raise InputError(
+            got(
+                f"{config.data} has no training sample of {data.class_names[min(missing)]}",
+                need="one of every class",
+                do="add some, or leave the class out",
+            )
+        )
+    pick_device(config.device)
+    with fitting_in_memory():
+        network_of(config, data, SubclassMap(tuple(range(len(data.class_names)))))
+    if len(data.sample_shape) != 3:
+        _refuse_augmentation(config, data)
+    # Stratified batches differ by one sample, so that some have less than was asked for.
+    smallest = len(data.train) // math.ceil(len(data.train) / config.batch_size)
+    if min(smallest, config.batch_size) < 2 * world.size:
+        raise InputError(
+            got(
+                f"batches of down to {smallest} for {world.size} processes",
+                need="two samples for each",
+                do="raise --batch-size",
+            )
+        )
+    if config.objective != "cce" and config.sampler == "stratified":
+        _require_two_classes_in_each_batch(config, data)
+
+
+def _require_two_classes_in_each_batch(config: RunConfig, data: Data) -> None:
+    """Raise InputError where an epoch has more batches than samples that are not of the commonest class."""
+    counts, batches = np.bincount(data.train.labels), math.ceil(len(data.train) / config.batch_size)
+    others = len(data.train) - int(counts.max())
+    if batches > others:
+        enough = sufficient_batch_size(config.batch_size, data.train.labels, config.objective)
+        raise InputError(
+            got(
+                f"{others} training samples that are not {data.class_names[counts.argmax()]} for {batches} batches",
+                need="two classes in every batch",
+                do=f"pass --batch-size {enough} or more, or add samples",
+            )
+        )
+
+
+def _refuse_augmentation(config: RunConfig, rows: Data) -> None:
+    if config.tta == "mirror":
+        raise InputError(no_mirror_image(rows.sample_shape))
+    for name, off in (("flip", "--no-flip"), ("translate", "--translate 0")):
+        if getattr(config, name):
+            raise InputError(got(f"{name} for samples of shape {rows.sample_shape}", need="images", do=f"pass {off}"))

@@ -1,0 +1,251 @@
+"""What the loop trains: network, criterion and optimiser, built from the settings and the data."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from deeplda.core.large_batch import large_batch_backward
+from deeplda.data import Data, Part
+from deeplda.device import arithmetic, kept_generators, pick_device, warn_where_slow
+from deeplda.errors import TrainingError, while_training
+from deeplda.losses import RDLDALoss
+from deeplda.model import Model, ModelCard
+from deeplda.networks import StartsFromData, build_network, default_network, training_flops
+from deeplda.predictors import Softmax
+from deeplda.sampling import stratified_sample
+from deeplda.subclasses import SubclassMap
+from deeplda.training.config import RunConfig
+from deeplda.training.evaluation import Watch, evaluate, gather_statistics, unwatched
+from deeplda.training.metrics import FinalScores, Scores, Spectrum
+from deeplda.training.optim import build_optimizer
+from deeplda.training.parallel import ALONE, SharedCrossEntropy, World
+
+# As many suffice for what a network takes from the data before it is trained, such as the whitening of patches.
+_STARTING_SAMPLES = 2_000
+
+
+@dataclass
+class Classifier:
+    """A model under training, as the loop's `Trainee`.
+
+    Attributes:
+        world: the processes that train it together.
+        head: the layer from the embedding to class scores, for cross-entropy on an embedding that is not as wide as
+            there are classes; else the identity.
+        trained: network and head together: all that has parameters.
+        parallel: the same, exchanging its gradients with the other processes.
+    """
+
+    config: RunConfig
+    world: World
+    model: Model
+    head: nn.Module
+    trained: nn.Module
+    parallel: nn.Module
+    criterion: nn.Module
+    optimizer: torch.optim.Optimizer
+    device: torch.device
+
+    def step(self, inputs: Tensor, labels: Tensor, learning_rate: float) -> float:
+        """One step of the optimiser; the loss before it."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["initial_lr"] * (learning_rate / self.config.learning_rate)
+        self.optimizer.zero_grad()
+        with arithmetic(self.config.precision, self.device), while_training():
+            loss = self._backward(self.model.normalised(inputs), labels)
+        value = float(loss)
+        if not math.isfinite(value):
+            raise TrainingError("training cannot go on: the loss is not finite: lower --learning-rate")
+        self.optimizer.step()
+        return value
+
+    def _backward(self, inputs: Tensor, labels: Tensor) -> Tensor:
+        """The loss of the whole batch, whose gradient is left with the parameters."""
+        if self.config.chunk_size is not None:
+            return large_batch_backward(
+                self.parallel, self._criterion, inputs, labels, chunk_size=self.config.chunk_size
+            )
+        loss = self._criterion(self.parallel(inputs), labels)
+        loss.backward()  # type: ignore[no-untyped-call]  # not typed in torch
+        return loss.detach()
+
+    def _criterion(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        loss: Tensor = self.criterion(outputs.float(), labels)
+        return loss
+
+    def examine(self, fit_part: Part, validation: Part) -> tuple[Scores | None, Spectrum]:
+        """Return the scores on `validation` and the spectrum of the last batch."""
+        self.world.average_buffers(self.model.network)
+        if len(validation) == 0:
+            return None, self._spectrum()
+        self._fit_predictors(fit_part)
+        return evaluate(self.model, validation, world=self.world), self._spectrum()
+
+    def finish(self, data: Data, watch: Watch) -> Model:
+        """The model, its predictors fitted on the whole training part."""
+        self._fit_predictors(data.train, watch)
+        return self.model
+
+    def score(self, data: Data, watch: Watch) -> FinalScores:
+        """Return the scores of the finished model on the validation and test parts."""
+        scores = FinalScores(
+            validation=evaluate(self.model, data.val, world=self.world),
+            test=evaluate(self.model, data.test, watch, self.world),
+            class_names=list(data.class_names),
+            train_counts=self._train_counts(data.train),
+        )
+        if self.config.tta is None:
+            return scores
+        mirrored = {
+            "validation": evaluate(self.model, data.val, world=self.world, mirror=True),
+            "test": evaluate(self.model, data.test, watch, self.world, mirror=True),
+        }
+        return scores.model_copy(update={"mirrored": mirrored})
+
+    def _train_counts(self, train: Part) -> list[int]:
+        """How many training samples each class has."""
+        classes = np.asarray(self.model.card.subclass_map.parents)[train.labels]
+        return [int(count) for count in np.bincount(classes, minlength=len(self.model.class_names))]
+
+    def flops(self, sample_shape: tuple[int, ...]) -> int:
+        """Of forward and backward pass of one sample."""
+        return training_flops(self.trained, sample_shape)
+
+    def close(self) -> None:
+        """Let go of the other processes: a `DistributedDataParallel` that outlives its group can hang at the end."""
+        self.parallel = self.trained
+
+    def words(self) -> str:
+        """The range of the eigenvalues of the last batch."""
+        if not isinstance(self.criterion, RDLDALoss):
+            return ""
+        eigenvalues = self.criterion.diagnostics.eigenvalues
+        return f"  eigenvalues {float(eigenvalues[0]):.2f} to {float(eigenvalues[-1]):.2f}"
+
+    def _spectrum(self) -> Spectrum:
+        """Return the spectrum of the last batch; empty for cross-entropy."""
+        if not isinstance(self.criterion, RDLDALoss):
+            return {}
+        seen = self.criterion.diagnostics
+        return {"eigenvalues": seen.eigenvalues.tolist(), "selected": seen.selected, "dead_dims": seen.dead_dims}
+
+    def _fit_predictors(self, part: Part, watch: Watch = unwatched) -> None:
+        """Fit the model's predictors on `part` as the network is now; softmax takes over the trained layer."""
+        if self.config.objective != "cce":
+            with while_training():
+                self.model.fit_statistics(gather_statistics(self.model, part, watch, self.world))
+            return
+        softmax = self.model.predictor
+        assert isinstance(softmax, Softmax)
+        layer = self.head if isinstance(self.head, nn.Linear) else None
+        classes = torch.arange(len(self.model.card.subclass_map), device=self.device)
+        softmax.set_layer(classes, *((layer.weight, layer.bias) if layer else (None, None)))
+
+
+class _Trained(nn.Module):
+    """Network and head."""
+
+    def __init__(self, network: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.network, self.head = network, head
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs: Tensor = self.head(self.network(inputs))
+        return outputs
+
+
+def assemble(
+    config: RunConfig,
+    data: Data,
+    network: nn.Module | None = None,
+    subclasses: SubclassMap | None = None,
+    world: World = ALONE,
+) -> Classifier:
+    """Everything with fresh weights, drawn from the seed of the settings, or around the `network` given.
+
+    With `subclasses` the labels of the training part are subclasses. Raises InputError for settings that do not suit.
+    """
+    device = pick_device(config.device)
+    if world.first:
+        warn_where_slow(config.precision, device)
+    groups = subclasses or SubclassMap(tuple(range(len(data.class_names))))
+    embedding_dim = _embedding_dim(config, groups)
+    with kept_generators():
+        torch.manual_seed(config.seed)
+        network = network or network_of(config, data, groups)
+        needs_layer = config.objective == "cce" and embedding_dim != len(groups)
+        head = nn.Linear(embedding_dim, len(groups)) if needs_layer else nn.Identity()
+    card = ModelCard(
+        network=_network_name(config, data),
+        width=config.width,
+        embedding_dim=embedding_dim,
+        sample_shape=data.sample_shape,
+        class_names=data.class_names,
+        predictors=("softmax",) if config.objective == "cce" else ("hyperplanes", "nearest_mean", "classic_lda"),
+        alpha=config.alpha,
+        lam=config.lam,
+        scatter=config.scatter,
+        class_weight=config.class_weight,
+        parents=subclasses.parents if subclasses else None,
+        subclass_decision=config.subclass_decision,
+    )
+    if world.size > 1 and device.type == "cuda":
+        network = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]  # not typed
+    model = Model(card, network)
+    model.normalisation.fit(data.train.inputs)
+    model.place(device)
+    if isinstance(network, StartsFromData):
+        some = data.train.inputs[stratified_sample(data.train.labels, _STARTING_SAMPLES, seed=0)]
+        network.start_from(model.normalised(torch.from_numpy(some).to(device)))
+    trained = _Trained(model.network, head).to(device)
+    parallel = trained if world.size == 1 else _parallel(trained)
+    optimizer = build_optimizer(config, trained)
+    # Alone also where the caller's own program has a process group: in eval mode the loss asks nobody else.
+    criterion = _criterion(config, data.train, len(groups), world).to(device).train(world.size > 1)
+    return Classifier(config, world, model, head, trained, parallel, criterion, optimizer, device)
+
+
+def _parallel(trained: nn.Module) -> DistributedDataParallel:
+    """Gradients are exchanged, buffers are not."""
+    with warnings.catch_warnings():
+        # The name that older releases of torch know it by.
+        warnings.filterwarnings("ignore", ".*broadcast_buffers.* is deprecated")
+        return DistributedDataParallel(trained, broadcast_buffers=False)
+
+
+def _network_name(config: RunConfig, data: Data) -> str:
+    return config.network or default_network(data.sample_shape)
+
+
+def _embedding_dim(config: RunConfig, groups: SubclassMap) -> int:
+    """As many outputs as classes, unless the settings say otherwise."""
+    if config.embedding_dim == "subclasses":
+        return len(groups)
+    return config.embedding_dim or groups.classes
+
+
+def network_of(config: RunConfig, data: Data, groups: SubclassMap) -> nn.Module:
+    name, outputs = _network_name(config, data), _embedding_dim(config, groups)
+    return build_network(name, data.sample_shape, outputs, width=config.width)
+
+
+def _criterion(config: RunConfig, train: Part, groups: int, world: World) -> nn.Module:
+    """RDLDALoss, or cross-entropy with the same class weights."""
+    if config.objective != "cce":
+        return RDLDALoss(
+            config.alpha, config.lam, config.epsilon, config.statistic, config.scatter, config.class_weight
+        )
+    weights = torch.ones(groups)
+    if config.class_weight is not None:
+        counts = torch.bincount(torch.from_numpy(train.labels), minlength=groups).float()
+        weights = counts.sum() / (len(counts) * counts.clamp(min=1))
+    if world.size == 1:
+        return nn.CrossEntropyLoss(weights, label_smoothing=config.label_smoothing)
+    return SharedCrossEntropy(weights, config.label_smoothing, world)

@@ -1,0 +1,153 @@
+"""What the tests have each rank do. Arrays come and go as NumPy's; a job runs on all ranks at the same time."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from deeplda import RDLDALoss
+from deeplda.core.large_batch import large_batch_backward
+
+Array = NDArray[Any]
+EXCHANGES = ("all_gather", "all_reduce", "broadcast")
+
+
+def loss(h: Array, y: Array, options: dict[str, Any]) -> tuple[float, Array, Array]:
+    """Value, gradient at the rank's features, and the eigenvalues that the diagnostics have."""
+    criterion = RDLDALoss(**options)
+    features = torch.from_numpy(h).requires_grad_()
+    value = criterion(features, torch.from_numpy(y))
+    value.backward()
+    return value.item(), features.grad.numpy(), criterion.diagnostics.eigenvalues.numpy()
+
+
+def figures(h: Array, y: Array) -> dict[str, int]:
+    criterion = RDLDALoss()
+    criterion(torch.from_numpy(h), torch.from_numpy(y))
+    found = criterion.diagnostics
+    return {name: getattr(found, name) for name in ("selected", "classes", "smallest_class", "dead_dims")}
+
+
+def loss_of_anything(features: Any, labels: Any, options: dict[str, Any]) -> float:
+    """As `loss`, for arguments that may be no arrays at all."""
+    as_given = [torch.from_numpy(a) if isinstance(a, np.ndarray) else a for a in (features, labels)]
+    return RDLDALoss(**options)(*as_given).item()
+
+
+def warnings_of_loss(h: Array, y: Array) -> list[str]:
+    criterion = RDLDALoss()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            criterion(torch.from_numpy(h), torch.from_numpy(y))
+    return [str(warning.message) for warning in caught]
+
+
+def loss_in_eval_mode(h: Array, y: Array) -> float:
+    return RDLDALoss().eval()(torch.from_numpy(h), torch.from_numpy(y)).item()
+
+
+def loss_of_a_subgroup(members: list[int], h: Array, y: Array) -> tuple[float, Array]:
+    """On ranks outside the group its use is an error."""
+    group = dist.new_group(members)
+    features = torch.from_numpy(h).requires_grad_()
+    value = RDLDALoss(process_group=group)(features, torch.from_numpy(y))
+    value.backward()
+    return value.item(), features.grad.numpy()
+
+
+def error_in_a_subgroup(members: list[int], h: Array, y: Array) -> None:
+    group = dist.new_group(members)
+    if dist.get_rank() in members:
+        RDLDALoss(process_group=group)(torch.from_numpy(h), torch.from_numpy(y))
+
+
+def numbers_exchanged(h: Array, y: Array, options: dict[str, Any]) -> list[int]:
+    """How many numbers the rank gives to each exchange of a forward and backward pass."""
+    sent, originals = [], {name: getattr(dist, name) for name in EXCHANGES}
+
+    def counting(name):
+        def exchange(*tensors, **kwargs):
+            sent.append(tensors[-1].numel())
+            return originals[name](*tensors, **kwargs)
+
+        return exchange
+
+    for name in EXCHANGES:
+        setattr(dist, name, counting(name))
+    try:
+        loss(h, y, options)
+    finally:
+        for name, original in originals.items():
+            setattr(dist, name, original)
+    return sent
+
+
+def network(seed: int = 0, *, dropout: float = 0.0, normalised: bool = False) -> nn.Module:
+    """A small MLP in float64; with `normalised` it has batch statistics."""
+    torch.manual_seed(seed)
+    layers = [nn.Linear(6, 16), nn.BatchNorm1d(16) if normalised else nn.Identity(), nn.Tanh()]
+    return nn.Sequential(*layers, nn.Dropout(dropout), nn.Linear(16, 4)).double()
+
+
+def plain_and_chunked(batches: list[tuple[Array, Array]]) -> list[Array]:
+    """All parameters and buffers after a step on each batch: plain DDP, and `large_batch_backward` in one chunk.
+
+    Buffers are a rank's own between the steps, and rank 0's during them.
+    """
+    states = []
+    for chunked in (False, True):
+        model = DistributedDataParallel(network(normalised=True, dropout=0.2))
+        torch.manual_seed(dist.get_rank())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        for h, y in batches:
+            inputs, labels = torch.from_numpy(h), torch.from_numpy(y)
+            optimizer.zero_grad()
+            if chunked:
+                large_batch_backward(model, RDLDALoss(), inputs, labels, chunk_size=len(h))
+            else:
+                RDLDALoss()(model(inputs), labels).backward()
+            optimizer.step()
+        states.append(np.concatenate([value.double().flatten().numpy() for value in model.state_dict().values()]))
+    return states
+
+
+def train(batches: list[tuple[Array, Array]], chunk_size: int | None, options: dict[str, Any]) -> tuple[Array, float]:
+    """The parameters, in one vector, after a step on each batch, and the last loss; under DDP where there are ranks."""
+    model = network()
+    if dist.is_initialized():
+        model = DistributedDataParallel(model)
+    criterion = RDLDALoss(**options)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True)
+    for h, y in batches:
+        inputs, labels = torch.from_numpy(h), torch.from_numpy(y)
+        optimizer.zero_grad()
+        if chunk_size is None:
+            value = criterion(model(inputs), labels)
+            value.backward()
+        else:
+            value = large_batch_backward(model, criterion, inputs, labels, chunk_size=chunk_size)
+        optimizer.step()
+    return nn.utils.parameters_to_vector(model.parameters()).detach().numpy(), value.item()
+
+
+def gradient_exchanges(h: Array, y: Array, chunk_size: int) -> int:
+    """How often DDP exchanges gradients in one `large_batch_backward`."""
+    model, exchanged = DistributedDataParallel(network()), []
+
+    def counted(_, bucket):
+        exchanged.append(bucket.index())
+        done = torch.futures.Future()
+        done.set_result(bucket.buffer())
+        return done
+
+    model.register_comm_hook(None, counted)
+    large_batch_backward(model, RDLDALoss(), torch.from_numpy(h), torch.from_numpy(y), chunk_size=chunk_size)
+    return len(exchanged)

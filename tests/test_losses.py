@@ -1,0 +1,344 @@
+"""RDLDALoss: value and gradient against the oracle, and life inside a user's training loop."""
+
+import copy
+import pickle
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from batches import COMBINATIONS, STATISTICS, gaussian_batch, relative_error, tensors
+from oracle import oracle
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from deeplda import RDLDALoss
+from deeplda.core import moments
+from deeplda.core.scatter import discriminant_eigenvalues
+
+ALPHAS = (0.0, 0.3, 1.0)
+SHAPES = {"d > C": (80, 9, 4), "d < C - 1": (80, 3, 7), "d = C": (60, 5, 5), "two classes": (40, 4, 2)}
+every_combination = pytest.mark.parametrize(("statistic", "scatter", "class_weight"), COMBINATIONS)
+every_alpha = pytest.mark.parametrize("alpha", ALPHAS)
+
+
+@pytest.fixture(autouse=True)
+def narrow_features_are_meant():
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "7 classes can differ in 6 directions")
+        yield
+
+
+def loss_and_gradient(features, labels, **options):
+    loss = RDLDALoss(**options)(features, labels)
+    loss.backward()
+    return loss.item(), features.grad
+
+
+@every_combination
+@every_alpha
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+def test_float64_is_the_oracle(statistic, scatter, class_weight, alpha, shape):
+    options = {"alpha": alpha, "statistic": statistic, "scatter": scatter, "class_weight": class_weight}
+    h, y = gaussian_batch(*shape)
+    value, gradient = loss_and_gradient(*tensors(h, y), **options)
+    true = oracle(h, y, **options)
+    assert value == pytest.approx(true.value, rel=1e-11)
+    assert relative_error(gradient, true.gradient) < 1e-9
+
+
+@every_combination
+@every_alpha
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+@pytest.mark.parametrize(("products", "error"), [("float32", 1e-5), ("float64", 2e-6)])
+def test_float32_is_the_oracle(statistic, scatter, class_weight, alpha, offset, products, error, monkeypatch):
+    """With its products in float32, as those of large batches are, and in float64, as those of small ones."""
+    if products == "float32":
+        monkeypatch.setattr(moments, "_SMALL_PRODUCT", 0)
+    options = {"alpha": alpha, "statistic": statistic, "scatter": scatter, "class_weight": class_weight}
+    h, y = gaussian_batch(400, 9, 4, offset=offset)
+    features, labels = tensors(h, y, torch.float32)
+    value, gradient = loss_and_gradient(features, labels, **options)
+    true = oracle(features.detach().double().numpy(), y, **options)
+    assert value == pytest.approx(true.value, rel=1e-6)
+    assert gradient.dtype == torch.float32
+    assert relative_error(gradient, true.gradient) < error
+
+
+@every_combination
+@every_alpha
+def test_gradient_is_that_of_central_differences(statistic, scatter, class_weight, alpha):
+    options = {"alpha": alpha, "statistic": statistic, "scatter": scatter, "class_weight": class_weight}
+    h, y = gaussian_batch(25, 4, 3)
+    step = 1e-5
+    differences = np.zeros_like(h)
+    for at in np.ndindex(h.shape):
+        up, down = h.copy(), h.copy()
+        up[at] += step
+        down[at] -= step
+        differences[at] = (oracle(up, y, **options).value - oracle(down, y, **options).value) / (2 * step)
+    _, gradient = loss_and_gradient(*tensors(h, y), **options)
+    assert relative_error(gradient, differences) < 1e-6
+
+
+@every_combination
+def test_gradcheck(statistic, scatter, class_weight):
+    features, labels = tensors(*gaussian_batch(20, 4, 3))
+    loss = RDLDALoss(statistic=statistic, scatter=scatter, class_weight=class_weight)
+    assert torch.autograd.gradcheck(lambda h: loss(h, labels), (features,))
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.5, 100.0])
+def test_epsilon_chooses_the_eigenvalues(epsilon):
+    h, y = gaussian_batch(100, 6, 6)
+    value, gradient = loss_and_gradient(*tensors(h, y), epsilon=epsilon, statistic="smallest")
+    true = oracle(h, y, epsilon=epsilon, statistic="smallest")
+    assert value == pytest.approx(true.value, rel=1e-11)
+    assert relative_error(gradient, true.gradient) < 1e-9
+
+
+def test_statistics_differ():
+    features, labels = tensors(*gaussian_batch())
+    assert len({RDLDALoss(statistic=s)(features, labels).item() for s in STATISTICS}) == len(STATISTICS)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float16, 2e-3), (torch.bfloat16, 1e-2)])
+def test_half_precision(dtype, tolerance, monkeypatch):
+    monkeypatch.setattr(moments, "_SMALL_PRODUCT", 0)
+    h, y = gaussian_batch(200, 6, 4)
+    features, labels = tensors(h, y, dtype)
+    loss = RDLDALoss()(features, labels)
+    assert loss.dtype == torch.float32
+    loss.backward()
+    true = oracle(features.detach().double().numpy(), y)
+    assert loss.item() == pytest.approx(true.value, rel=1e-5)
+    assert features.grad.dtype == dtype
+    assert relative_error(features.grad, true.gradient) < tolerance
+
+
+def test_upstream_gradient_scales_ours():
+    h, y = gaussian_batch()
+    features, labels = tensors(h, y, torch.float16)
+    (RDLDALoss()(features, labels) * 2.0**12).backward()
+    assert relative_error(features.grad / 2**12, oracle(features.detach().double().numpy(), y).gradient) < 2e-3
+
+
+def test_autocast_does_not_round_the_loss(monkeypatch):
+    # Products of float32, as those of large batches: those of float64 no autocast would round.
+    monkeypatch.setattr(moments, "_SMALL_PRODUCT", 0)
+    torch.manual_seed(0)
+    network = nn.Linear(12, 6)
+    inputs, labels = torch.randn(100, 12), torch.arange(100) % 4
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        features = network(inputs)
+        features.retain_grad()
+        assert features.dtype == torch.bfloat16
+        loss = RDLDALoss()(features, labels)
+        loss.backward()
+    true = oracle(features.detach().double().numpy(), labels.numpy())
+    assert loss.item() == pytest.approx(true.value, rel=1e-5)
+    assert relative_error(features.grad, true.gradient) < 1e-2
+
+
+@pytest.mark.parametrize("whole_step", [False, True], ids=["network", "network and loss"])
+def test_torch_compile(whole_step):
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 5))
+    inputs, labels = torch.randn(60, 8), torch.arange(60) % 4
+    criterion = RDLDALoss()
+
+    def step(model):
+        network.zero_grad()
+        loss = criterion(model(inputs), labels)
+        loss.backward()
+        return loss.item(), network[0].weight.grad.clone()
+
+    value, gradient = step(network)
+    if whole_step:
+        loss = torch.compile(lambda x: criterion(network(x), labels), backend="aot_eager")
+        network.zero_grad()
+        compiled = loss(inputs)
+        compiled.backward()
+        compiled_value, compiled_gradient = compiled.item(), network[0].weight.grad
+    else:
+        compiled_value, compiled_gradient = step(torch.compile(network, backend="aot_eager"))
+    assert compiled_value == pytest.approx(value, rel=1e-6)
+    torch.testing.assert_close(compiled_gradient, gradient)
+
+
+def test_torch_compile_breaks_around_the_loss():
+    graphs = []
+
+    def backend(graph, _):
+        graphs.append([node.name for node in graph.graph.nodes if node.op == "call_function"])
+        return graph
+
+    features, labels = torch.randn(60, 5, generator=torch.manual_seed(0)), torch.arange(60) % 4
+    criterion = RDLDALoss()
+    step = torch.compile(lambda h: criterion(h * 2, labels) + 1, backend=backend)
+    torch._dynamo.reset()
+    for _ in range(3):
+        assert step(features).item() == pytest.approx(criterion(features * 2, labels).item() + 1)
+    assert graphs == [["mul"], ["add"]]
+
+
+def test_import_costs_no_compiler():
+    code = "import sys, deeplda.objective; sys.exit('torch._dynamo' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_training_separates_classes():
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 3))
+    h, y = gaussian_batch(200, 6, 4)
+    inputs, labels = torch.tensor(h, dtype=torch.float32), torch.tensor(y)
+    criterion, optimizer = RDLDALoss(), torch.optim.Adam(network.parameters(), 1e-2)
+    before = discriminant_eigenvalues(network(inputs), labels).min()
+    for _ in range(60):
+        optimizer.zero_grad()
+        criterion(network(inputs), labels).backward()
+        optimizer.step()
+    assert discriminant_eigenvalues(network(inputs), labels).min() > 10 * before
+
+
+def test_a_second_derivative_is_refused():
+    features, labels = tensors(*gaussian_batch())
+    loss = RDLDALoss()(features, labels)
+    with pytest.raises(RuntimeError, match="differentiated once only"):
+        torch.autograd.grad(loss, features, create_graph=True)
+
+
+def test_features_are_not_changed():
+    features, labels = tensors(*gaussian_batch())
+    before = features.detach().clone()
+    loss_and_gradient(features, labels)
+    assert torch.equal(features, before)
+
+
+def test_without_gradient_none_is_prepared():
+    features, labels = tensors(*gaussian_batch())
+    with torch.no_grad():
+        assert not RDLDALoss()(features, labels).requires_grad
+    assert not RDLDALoss()(features.detach(), labels).requires_grad
+
+
+def test_non_contiguous_features():
+    h, y = gaussian_batch(80, 6, 4)
+    features, labels = tensors(np.ascontiguousarray(h.T), y)
+    RDLDALoss()(features.T, labels).backward()
+    assert relative_error(features.grad.T, oracle(h, y).gradient) < 1e-9
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32, torch.int64])
+def test_integer_labels_of_any_kind(dtype):
+    features, labels = tensors(*gaussian_batch())
+    assert torch.equal(RDLDALoss()(features, labels.to(dtype)), RDLDALoss()(features, labels))
+
+
+@pytest.mark.parametrize("statistic", ["wilks", "pillai", "hotelling"])
+def test_smooth_statistics_solve_no_eigenproblem(statistic, monkeypatch):
+    def refuse(*_args, **_kwargs):
+        raise AssertionError("an eigenproblem was solved")
+
+    monkeypatch.setattr(torch.linalg, "eigh", refuse)
+    monkeypatch.setattr(torch.linalg, "eigvalsh", refuse)
+    loss_and_gradient(*tensors(*gaussian_batch()), statistic=statistic)
+
+
+@pytest.mark.parametrize("statistic", STATISTICS)
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_no_array_is_larger_than_the_features(statistic, alpha):
+    class Largest(TorchDispatchMode):
+        elements = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # the signature is torch's
+            result = func(*args, **(kwargs or {}))
+            for tensor in result if isinstance(result, tuple) else (result,):
+                if isinstance(tensor, torch.Tensor):
+                    self.elements = max(self.elements, tensor.numel())
+            return result
+
+    n, d = 500, 40
+    features, labels = tensors(*gaussian_batch(n, d, 20))
+    with Largest() as largest:
+        loss_and_gradient(features, labels, statistic=statistic, alpha=alpha)
+    assert largest.elements == n * d
+
+
+class TestDiagnostics:
+    def test_figures(self):
+        h, y = gaussian_batch(100, 6, 6)
+        h[:, 2] = 3.3
+        features, labels = tensors(h, y)
+        criterion = RDLDALoss(alpha=0.3, statistic="smallest")
+        criterion(features, labels)
+        eigenvalues = oracle(h, y, alpha=0.3).eigenvalues
+        found = criterion.diagnostics
+        # A dead dimension leaves d - 1 = 5 live ones, as many as there are valid eigenvalues.
+        assert relative_error(found.eigenvalues, eigenvalues) < 1e-9
+        assert found.selected == (eigenvalues <= eigenvalues[0] + 1).sum()
+        assert found.classes == 6
+        assert found.smallest_class == np.bincount(y).min()
+        assert found.dead_dims == 1
+
+    def test_selected_counts_all_for_smooth_statistics(self):
+        criterion = RDLDALoss(statistic="wilks")
+        criterion(*tensors(*gaussian_batch(100, 6, 6)))
+        assert criterion.diagnostics.selected == 5
+
+    def test_nothing_is_solved_before_it_is_read(self, monkeypatch):
+        criterion = RDLDALoss(statistic="pillai")
+        solved = []
+        monkeypatch.setattr(torch.linalg, "eigvalsh", lambda m: solved.append(1) or torch.linalg.eigh(m)[0])
+        criterion(*tensors(*gaussian_batch()))
+        assert not solved
+        assert len(criterion.diagnostics.eigenvalues) == 3
+        assert solved
+
+    def test_detached(self):
+        criterion = RDLDALoss()
+        criterion(*tensors(*gaussian_batch()))
+        assert not criterion.diagnostics.eigenvalues.requires_grad
+
+    def test_before_the_first_batch(self):
+        with pytest.raises(RuntimeError, match="call the loss first"):
+            _ = RDLDALoss().diagnostics
+
+
+class TestWarnings:
+    def test_ridge_decides_is_said_once_and_where_it_was_called(self):
+        features, labels = tensors(*gaussian_batch(20, 30, 3))
+        criterion = RDLDALoss(alpha=1.0)
+        with pytest.warns(UserWarning, match=r"the ridge lam=0\.001 rather than the data") as caught:
+            criterion(features, labels)
+        assert caught[0].filename == __file__
+        criterion(features, labels)
+
+    def test_code_without_a_name_is_warned_too(self):
+        features, labels = tensors(*gaussian_batch(20, 30, 3))
+        with pytest.warns(UserWarning, match="the ridge"):
+            exec("loss(features, labels)", {"loss": RDLDALoss(alpha=1.0), "features": features, "labels": labels})
+
+    @pytest.mark.parametrize(("n", "alpha"), [(20, 0.5), (60, 1.0)])
+    def test_ridge_is_not_blamed_where_data_decides(self, n, alpha):
+        RDLDALoss(alpha=alpha)(*tensors(*gaussian_batch(n, 30, 3)))
+
+    def test_too_narrow_features_are_said_once(self):
+        features, labels = tensors(*gaussian_batch(80, 3, 6))
+        criterion = RDLDALoss()
+        with pytest.warns(UserWarning, match="6 classes can differ in 5 directions and the features have 3"):
+            criterion(features, labels)
+        criterion(features, labels)
+
+
+def test_repr_copy_and_pickle():
+    criterion = RDLDALoss(alpha=0.2, statistic="wilks")
+    assert "alpha=0.2" in repr(criterion)
+    assert "statistic='wilks'" in repr(criterion)
+    features, labels = tensors(*gaussian_batch())
+    value = criterion(features, labels)
+    for twin in (copy.deepcopy(criterion), pickle.loads(pickle.dumps(criterion))):
+        assert torch.equal(twin(features, labels), value)
+    assert not list(criterion.state_dict())
