@@ -13,7 +13,7 @@ SOURCE = Path(deeplda.__file__).parent
 # Each may import itself and what stands before it.
 LAYERS = [
     ["errors"],
-    ["io", "memory", "device"],
+    ["io", "memory", "device", "formatting"],
     ["core"],
     ["losses", "predictors", "sampling"],
     ["objective"],

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from deeplda.data import Data
 from deeplda.errors import one_line
+from deeplda.formatting import percent
 from deeplda.training.checkpoint import Counters
 from deeplda.training.config import LoopConfig, RunConfig
 from deeplda.training.metrics import EpochRow, Scores
@@ -118,7 +119,7 @@ class TerminalProgress(Progress):
         spectrum = f"  eigenvalues {row.eigenvalues[0]:.2f} to {row.eigenvalues[-1]:.2f}" if row.eigenvalues else ""
         scores, validation = row.validation, ""
         if scores is not None:
-            figure = f"{100 * scores.accuracy:.2f} %" if isinstance(scores, Scores) else f"error {scores.error:.5f}"
+            figure = percent(scores.accuracy) if isinstance(scores, Scores) else f"error {scores.error:.5f}"
             validation = f"  validation {figure}"
         best = "  best so far" if scores and counters.best_epoch == counters.epoch else ""
         left = row.seconds / counters.epoch * (self._epochs - counters.epoch)
