@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from deeplda.cli.numbers import WholeNumber
+from deeplda.cli.options import WholeNumber
 from deeplda.cli.sweep_arguments import TENTHS, axes_of, default_name, own_sweep, paper_sweep
 from deeplda.errors import InputError, StoppedError, TrainingError, code_not_run, got
+from deeplda.extras import require
 from deeplda.training.config import TrainConfig
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def sweep(
 
     Examples: deeplda sweep cifar10 --recipe quick --alphas 0,0.5,1 --workers 2;  deeplda sweep --table 2 --scale quick
     """
+    require("sweep", "sweep")
     from deeplda.experiments.sweeps.definition import sweep_file
     from deeplda.experiments.sweeps.storage import while_it_answers
 
