@@ -25,7 +25,7 @@ EXTRAS = {
         modules=("cyclopts", "rich", "matplotlib", "PIL", "pooch", "requests"),
         commands=("train", "evaluate", "predict", "report", "doctor", "export", "network", "sweep", "table", "data"),
     ),
-    "sweep": Extra("sweep", modules=("optuna",), commands=("sweep",)),
+    "sweep": Extra("sweep", modules=("optuna", "sqlalchemy"), commands=("sweep",)),
     "export": Extra("export", modules=("onnx", "onnxscript", "onnxruntime"), commands=("export --format onnx",)),
     "tensorboard": Extra("TensorBoard", modules=("tensorboard",), commands=("train --tensorboard",)),
 }

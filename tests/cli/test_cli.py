@@ -6,29 +6,12 @@ import sys
 
 import pytest
 from command import deeplda, only_sentence
+from missing_modules import run_without
 
 from deeplda.cli import app
 from deeplda.extras import EXTRAS
 
-# Runs the command line as if some modules were not installed: without({"rich"}, "train", "--quiet").
-WITHOUT_MODULES = """
-import sys
-
-class Hidden:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in HIDDEN:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-sys.meta_path.insert(0, Hidden())
-sys.argv = ["deeplda", *ARGUMENTS]
-from deeplda.__main__ import main
-main()
-"""
-
-
-def without(modules, *arguments, cwd):
-    code = f"HIDDEN, ARGUMENTS = {set(modules)!r}, {arguments!r}\n{WITHOUT_MODULES}"
-    return subprocess.run([sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True, check=False)
+MAIN = "from deeplda.__main__ import main; main()"
 
 
 def test_the_extras_name_every_command():
@@ -37,14 +20,14 @@ def test_the_extras_name_every_command():
 
 @pytest.mark.parametrize("command", EXTRAS["cli"].commands)
 def test_a_command_without_its_extra_says_what_to_install(command, tmp_path):
-    line = only_sentence(without(EXTRAS["cli"].modules, command, cwd=tmp_path))
+    line = only_sentence(run_without(EXTRAS["cli"].modules, MAIN, command, cwd=tmp_path))
     assert line.startswith(f"deeplda: {command} needs the command-line extra")
     assert line.endswith("pip install 'deeplda[cli]'")
 
 
 def test_without_one_module_or_a_command(tmp_path):
-    assert "matplotlib is not installed" in only_sentence(without(["matplotlib"], "--help", cwd=tmp_path))
-    assert "pip install 'deeplda[cli]'" in only_sentence(without(["cyclopts"], cwd=tmp_path))
+    assert "matplotlib is not installed" in only_sentence(run_without(["matplotlib"], MAIN, "--help", cwd=tmp_path))
+    assert "pip install 'deeplda[cli]'" in only_sentence(run_without(["cyclopts"], MAIN, cwd=tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -57,8 +40,8 @@ def test_without_one_module_or_a_command(tmp_path):
 )
 def test_a_further_extra_is_asked_for_only_where_it_is_needed(extra, arguments, home):
     hidden = EXTRAS[extra].modules
-    assert f"pip install 'deeplda[{extra}]'" in only_sentence(without(hidden, *arguments, cwd=home))
-    assert without(hidden, arguments[0], "--help", cwd=home).returncode == 0
+    assert f"pip install 'deeplda[{extra}]'" in only_sentence(run_without(hidden, MAIN, *arguments, cwd=home))
+    assert run_without(hidden, MAIN, arguments[0], "--help", cwd=home).returncode == 0
 
 
 def test_help_needs_no_torch(tmp_path):

@@ -35,7 +35,7 @@ def test_a_loss_that_is_not_finite_ends_the_training(objective):
         next(classifier.trained.parameters()).fill_(torch.nan)
     before = [parameter.clone() for parameter in classifier.trained.parameters()][1:]
     inputs, labels = torch.from_numpy(data.train.inputs[:100]), torch.from_numpy(data.train.labels[:100])
-    with pytest.raises(TrainingError, match="training cannot continue"):
+    with pytest.raises(TrainingError, match="training cannot go on"):
         classifier.step(inputs, labels, 0.1)
     assert all(map(torch.equal, before, list(classifier.trained.parameters())[1:]))
 
@@ -45,7 +45,7 @@ def test_weights_that_diverged_in_the_last_step_of_an_epoch_end_the_training():
     classifier = assemble(RunConfig(width=0.1), data)
     with torch.no_grad():
         next(classifier.trained.parameters()).fill_(torch.nan)
-    with pytest.raises(TrainingError, match="training cannot continue: features"):
+    with pytest.raises(TrainingError, match="training cannot go on: features"):
         classifier.examine(data.train, data.val)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -18,7 +19,7 @@ from typing import Any, Literal
 
 import torch
 
-from deeplda.errors import InputError, got
+from deeplda.errors import InputError
 from deeplda.io import new_folder, read_small, write_text
 from deeplda.training.checkpoint import Snapshot, read_checkpoint, write_checkpoint
 from deeplda.training.config import AutoencoderConfig, RunConfig
@@ -132,15 +133,7 @@ def open_run(
 
 
 def _take(lock: int, path: Path, *, wait: bool) -> None:
-    """Lock a run folder, or raise InputError if another process uses it or this system cannot lock files.
-
-    Retry: a status check holds the lock for a moment.
-    """
-    try:
-        import fcntl
-    except ImportError:  # as on Windows
-        what = f"{path} cannot be locked: this system has no fcntl"
-        raise InputError(got(what, need="Linux or macOS", do="train in memory with DeepLDAClassifier instead")) from None
+    """Lock, or raise InputError where another process keeps it. Who only looks whether it is locked has it briefly."""
     for left in reversed(range(_TRIES)):
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))

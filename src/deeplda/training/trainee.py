@@ -62,7 +62,7 @@ class Classifier:
             loss = self._backward(self.model.normalised(inputs), labels)
         value = float(loss)
         if not math.isfinite(value):
-            raise TrainingError("training cannot continue: the loss is not finite: lower --learning-rate")
+            raise TrainingError("training cannot go on: the loss is not finite: lower --learning-rate")
         self.optimizer.step()
         return value
 
