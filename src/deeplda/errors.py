@@ -9,6 +9,8 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+__all__ = ["InputError", "StoppedError", "TrainingError"]
+
 _LONGEST_LINE = 2_000
 _WRITE_FAILURES = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, errno.EPERM, errno.EEXIST, errno.ENOTDIR}
