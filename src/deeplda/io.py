@@ -129,8 +129,6 @@ def write_bytes(file: Path, content: bytes) -> None:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
-            if os.name == "nt":  # an open file cannot be renamed
-                stream.close()
             temporary.replace(file)
         except BaseException:
             temporary.unlink(missing_ok=True)
@@ -141,12 +139,9 @@ def write_bytes(file: Path, content: bytes) -> None:
 @contextmanager
 def _held(path: Path) -> Iterator[BinaryIO]:
     """An empty file at `path`, locked: others who want it wait, and make another if this one has moved meanwhile."""
-    try:
-        import fcntl
-    except ImportError:  # as on Windows: no lock
-        with path.open("wb") as stream:
-            yield stream
-        return
+    # Not on Windows, where models can be read all the same.
+    import fcntl
+
     while True:
         stream = path.open("ab")
         fcntl.flock(stream, fcntl.LOCK_EX)
@@ -196,9 +191,7 @@ def new_folder(folder: Path, keep: Path | None = None) -> Iterator[Path]:
 
 
 def sync(path: Path) -> None:
-    """fsync a file or, except on Windows, a folder."""
-    if os.name == "nt" and path.is_dir():
-        return
+    """Have the disk hold what was written to a file, or the names in a folder."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
