@@ -40,13 +40,13 @@ def evaluate(
     from deeplda.training.evaluation import subclass_scores
     from deeplda.training.preparation import read_data
     from deeplda.training.progress import Progress, TerminalProgress
-    from deeplda.training.run_folder import begun_on
+    from deeplda.training.run_folder import started_on
 
     model = load(run, network=network, device=str(pick_device(device)))
     data = read_data(config)
     if data.class_names != model.class_names or data.sample_shape != model.card.sample_shape:
         raise InputError(f"{config.data} has changed since {run} was trained: other classes or another image size")
-    if begun_on(run) not in (None, data.fingerprint):
+    if started_on(run) not in (None, data.fingerprint):
         print(
             f"note: {config.data} has changed since {run} was trained: its parts may hold samples that were trained on",
             file=sys.stderr,

@@ -138,7 +138,7 @@ def _train(folder: Path, settings: RunConfig, progress: Progress, world: World) 
 
     with asked_to_stop(signal.SIGINT, signal.SIGTERM, say=progress.note) as stop:
         try:
-            return run_to_end(settings, folder, progress, stop, world=world)
+            return run_to_end(settings, folder, progress, stop, world=world).summary
         except StoppedError as error:
             raise StoppedError(f"{error}; to go on: deeplda train --resume --run {folder}{_code(settings)}") from None
 
