@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from deeplda.data.dataset import Labels, Part, Source
 from deeplda.errors import InputError, got
+from deeplda.formatting import counted
 from deeplda.io import read_small
 from deeplda.memory import require_memory
 
@@ -52,7 +53,7 @@ class Download:
 
 @dataclass(frozen=True)
 class KnownSet(ABC):
-    """A data set of ten classes that is stored in files of its own format below the data folder.
+    """A data set that is stored in files of its own format below the data folder.
 
     Attributes:
         folders: subfolders of the data folder that are searched; `fetch` writes to the first one.
@@ -107,6 +108,15 @@ class KnownSet(ABC):
             raise _damaged(file, f"has {size:,} bytes", f"a positive multiple of {record:,}")
         return size // record
 
+    def _labels(self, file: Path, stored: NDArray[np.uint8], first: int = 0, images: int | None = None) -> Labels:
+        """Return stored labels, which count from `first`, as labels from 0; check their range and their number."""
+        last = first + len(self.class_names) - 1
+        if images is not None and len(stored) != images:
+            raise _damaged(file, f"has {len(stored):,} labels", f"{images:,}, one for each image")
+        if (wrong := stored[(stored < first) | (stored > last)]).size:
+            raise _damaged(file, f"has the label {wrong[0]}", f"labels {first} to {last}")
+        return stored.astype(np.int64) - first
+
     def _source(self, folder: Path, train: Part, test: Part) -> Source:
         names = self.class_names
         if self.class_names_file is not None and (file := folder / self.class_names_file).is_file():
@@ -133,7 +143,7 @@ class Cifar10(KnownSet):
         return self._source(folder, Part(images, np.concatenate([batch.labels for batch in train])), test)
 
     def describe(self, file: Path) -> str:
-        return f"{len(self._read_batch(file)):,} images of 3 x 32 x 32"
+        return f"{counted(len(self._read_batch(file)), 'image')} of 3 x 32 x 32"
 
     def unreadable_layout(self, root: Path) -> str | None:
         for folder in (root / "cifar-10-batches-py", root):
@@ -145,8 +155,8 @@ class Cifar10(KnownSet):
         count = self._count_records(file)
         require_memory(count * self.record_bytes(file), str(file))
         records = np.fromfile(file, dtype=np.uint8).reshape(count, -1)
-        labels = _check_labels(file, records[:, 0])
-        return Part(np.ascontiguousarray(records[:, 1:]).reshape(-1, 3, 32, 32), labels)
+        images = np.ascontiguousarray(records[:, 1:]).reshape(-1, 3, 32, 32)
+        return Part(images, self._labels(file, records[:, 0]))
 
 
 class Stl10(KnownSet):
@@ -165,19 +175,19 @@ class Stl10(KnownSet):
 
     def describe(self, file: Path) -> str:
         if file.stem.endswith("_y"):
-            return f"{len(self._read_labels(file)):,} labels"
-        return f"{self._count_records(file):,} images of 3 x 96 x 96"
+            return counted(len(self._read_labels(file)), "label")
+        return f"{counted(self._count_records(file), 'image')} of 3 x 96 x 96"
 
     def _read_part(self, images_file: Path, labels_file: Path) -> Part:
-        count, labels = self._count_records(images_file), self._read_labels(labels_file)
-        _check_count(labels_file, labels, count)
+        count = self._count_records(images_file)
+        labels = self._read_labels(labels_file, count)
         columns: NDArray[np.uint8] = np.fromfile(images_file, dtype=np.uint8).reshape(count, 3, 96, 96)
         # Each plane is stored column by column, so swap the last two axes.
         return Part(np.ascontiguousarray(columns.swapaxes(2, 3)), labels)
 
-    def _read_labels(self, file: Path) -> Labels:
+    def _read_labels(self, file: Path, images: int | None = None) -> Labels:
         require_memory(self._count_records(file) * np.dtype(np.int64).itemsize, str(file))
-        return _check_labels(file, np.fromfile(file, dtype=np.uint8), lowest=1)
+        return self._labels(file, np.fromfile(file, dtype=np.uint8), first=1, images=images)
 
 
 class Mnist(KnownSet):
@@ -196,9 +206,9 @@ class Mnist(KnownSet):
 
     def describe(self, file: Path) -> str:
         if "labels" in file.name:
-            return f"{len(read_idx(file, 1)):,} labels"
+            return counted(len(read_idx(file, 1)), "label")
         count, height, width = read_idx(file, 3).shape
-        return f"{count:,} images of {height} x {width}"
+        return f"{counted(count, 'image')} of {height} x {width}"
 
     def _existing(self, folder: Path, name: str) -> Path:
         """Return the variant of the file that the folder has, by default the one that `fetch` brings."""
@@ -207,9 +217,8 @@ class Mnist(KnownSet):
         return next(filter(Path.is_file, variants), folder / f"{name}.gz")
 
     def _read_part(self, images_file: Path, labels_file: Path) -> Part:
-        images, labels = read_idx(images_file, 3), _check_labels(labels_file, read_idx(labels_file, 1))
-        _check_count(labels_file, labels, len(images))
-        return Part(images[:, None], labels)
+        images = read_idx(images_file, 3)
+        return Part(images[:, None], self._labels(labels_file, read_idx(labels_file, 1), images=len(images)))
 
 
 def read_idx(file: Path, dims: int) -> NDArray[np.uint8]:
@@ -242,18 +251,6 @@ def _read_at_most(stream: IO[bytes], size: int) -> bytearray:
     while len(content) < size and (chunk := stream.read(min(_CHUNK, size - len(content)))):
         content += chunk
     return content
-
-
-def _check_labels(file: Path, labels: NDArray[np.uint8], lowest: int = 0) -> Labels:
-    """Return the labels of ten classes, stored as `lowest` to `lowest` + 9, as 0 to 9."""
-    if (wrong := labels[(labels < lowest) | (labels > lowest + 9)]).size:
-        raise _damaged(file, f"has the label {wrong[0]}", f"labels {lowest} to {lowest + 9}")
-    return labels.astype(np.int64) - lowest
-
-
-def _check_count(file: Path, labels: Labels, images: int) -> None:
-    if len(labels) != images:
-        raise _damaged(file, f"has {len(labels):,} labels", f"{images:,}, one for each image")
 
 
 def _damaged(file: Path, found: str, need: str) -> InputError:

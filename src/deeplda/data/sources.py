@@ -18,6 +18,7 @@ from deeplda.data.dataset import Data, Part, Source, complete
 from deeplda.data.formats import KNOWN_SETS, read_digits
 from deeplda.data.npz import read_npz
 from deeplda.errors import InputError, got
+from deeplda.formatting import counted
 from deeplda.io import expanded
 from deeplda.memory import TooLargeError, require_memory
 
@@ -233,7 +234,7 @@ def _check_folder(path: Path) -> list[FileCheck]:
         if error is not None:
             broken.append(FileCheck(file.path, error, False))
     rows = [
-        FileCheck(path, f"{part}, {name}: {counts[part, label]:,} images", counts[part, label] > 0)
+        FileCheck(path, f"{part}, {name}: {counted(counts[part, label], 'image')}", counts[part, label] > 0)
         for part, (label, name) in product(listing.parts, enumerate(listing.class_names))
     ]
     return rows + broken
@@ -243,7 +244,9 @@ def _check_npz(path: Path) -> list[FileCheck]:
     source = read_npz(path)
     parts = {"train": source.train, "val": source.val, "test": source.test}
     return [
-        FileCheck(path, f"{name}: {len(part):,} samples of {' x '.join(map(str, part.inputs.shape[1:]))}", True)
+        FileCheck(
+            path, f"{name}: {counted(len(part), 'sample')} of {' x '.join(map(str, part.inputs.shape[1:]))}", True
+        )
         for name, part in parts.items()
         if part is not None
     ]
