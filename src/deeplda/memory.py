@@ -39,7 +39,7 @@ def require_memory(samples_bytes: int, what: str) -> None:
     if available is not None and needed > available:
         raise TooLargeError(
             got(
-                f"{what} takes {_gib(needed)} to read, but {_gib(available)} is available",
+                f"reading {what} takes {_gib(needed)}, but {_gib(available)} is available",
                 need="data that fits in memory",
                 do="pass a smaller --image-size or use fewer samples",
             )

@@ -118,8 +118,11 @@ def test_the_python_layout_of_cifar10_is_not_read(tmp_path: Path, data_dir: str)
     *files, last = check_data("cifar10", tmp_path / data_dir)
     assert {row.found for row in files} == {"missing"}
     assert "Python layout" in last.found
-    write_cifar10(tmp_path / data_dir)
+    batch_file = write_cifar10(tmp_path / data_dir) / "data_batch_1.bin"
     assert all(row.ok for row in check_data("cifar10", tmp_path / data_dir))
+    batch_file.unlink()
+    with pytest.raises(InputError, match=r"data_batch_1\.bin does not exist"):
+        load_data("cifar10", data_dir=tmp_path / data_dir)
 
 
 # ---------------------------------------------------------------- STL-10

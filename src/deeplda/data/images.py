@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from deeplda.errors import InputError, got
+from deeplda.formatting import counted
 from deeplda.memory import require_memory
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp"})
@@ -87,7 +88,7 @@ def read_images(paths: Sequence[Path], *, channels: int, image_size: tuple[int, 
     if channels not in (1, 3):
         found = f"images of {channels} channels were requested"
         raise InputError(got(found, need="1 or 3", do="pass arrays to this model, not files"))
-    require_memory(len(paths) * channels * image_size[0] * image_size[1], f"the {len(paths):,} images")
+    require_memory(len(paths) * channels * image_size[0] * image_size[1], counted(len(paths), "image"))
     pixels = np.empty((len(paths), channels, *image_size), dtype=np.uint8)
 
     def fill(index: int) -> None:

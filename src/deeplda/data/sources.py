@@ -127,11 +127,18 @@ def _read_source(source: str | Path, data_dir: Path | None, image_size: int | No
 def _read_known(name: str, data_dir: Path | None) -> Source:
     known, folder = KNOWN_SETS[name], locate(name, data_dir)
     if missing := next((file for file in known.files(folder) if not file.is_file()), None):
-        found = known.unreadable_layout(data_folder(data_dir))
+        found = _unreadable_layout(name, data_dir)
         what, need = (found, "the binary layout") if found else (f"{missing} does not exist", f"the files of {name}")
         where = f" --data-dir {data_dir}" if data_dir is not None else ""
         raise InputError(got(what, need=need, do=f"run: deeplda data fetch {name}{where}"))
     return known.read(folder)
+
+
+def _unreadable_layout(name: str, data_dir: Path | None) -> str | None:
+    """Return a sentence if a known set is there, but only in a layout that we do not read."""
+    known, folder = KNOWN_SETS[name], locate(name, data_dir)
+    any_file = any(map(Path.is_file, known.files(folder)))
+    return None if any_file else known.unreadable_layout(data_folder(data_dir))
 
 
 def _check_class_names(source: str, class_names: Sequence[str]) -> None:
@@ -200,8 +207,8 @@ def _check_known(name: str, data_dir: Path | None) -> list[FileCheck]:
             pass  # the files may still be intact
         except (InputError, OSError) as error:
             rows.append(FileCheck(folder, str(error), False))
-    elif found := known.unreadable_layout(root := data_folder(data_dir)):
-        rows.append(FileCheck(root, found, False))
+    elif found := _unreadable_layout(name, data_dir):
+        rows.append(FileCheck(folder, found, False))
     return rows
 
 
