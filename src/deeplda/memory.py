@@ -65,7 +65,7 @@ def keep_freed_memory() -> None:
     """Make this process keep the large blocks it frees instead of returning each to the system.
 
     A training step of a convolutional network allocates and frees gigabytes in blocks of many megabytes. By default
-    the system maps and clears each block anew, which takes a quarter of a narrow DorferNet's step. In exchange, peak
+    the system maps and clears every block again, which takes a quarter of a narrow DorferNet's step. In exchange, peak
     memory rises by up to a third. The setting affects the whole process, so call it only in a process of our own.
     Without glibc it has no effect.
     """

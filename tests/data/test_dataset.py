@@ -124,8 +124,8 @@ def test_given_parts_are_kept() -> None:
     kept = complete(source([20, 20], val=other), 0)
     assert kept.val is other
     assert len(kept.test) == 6
-    whole = complete(source([20, 20], val=other, test=other), 0)
-    assert len(whole.train) == 40
+    unsplit = complete(source([20, 20], val=other, test=other), 0)
+    assert len(unsplit.train) == 40
 
 
 def test_a_class_of_one_stays_in_train() -> None:
