@@ -28,7 +28,7 @@ from deeplda.training.config import RunConfig
 from deeplda.training.loop import train
 from deeplda.training.progress import Progress
 from deeplda.training.run import MemoryRun
-from deeplda.training.trainee import assemble
+from deeplda.training.trainee import build_trainee
 
 EXAMPLES = (1, 5, 20)
 
@@ -95,8 +95,8 @@ def without(data: Data, left_out: NDArray[np.int64]) -> Data:
 
 def trained(data: Data, config: RunConfig) -> Model:
     """A model trained on the data, as `deeplda train` would."""
-    classifier = assemble(config, data)
-    train(config, data, classifier, MemoryRun(), Progress("quiet"))
+    classifier = build_trainee(config, data)
+    train(config, data, classifier, MemoryRun(), Progress())
     return classifier.model
 
 

@@ -26,7 +26,7 @@ from deeplda.networks import DorferNet
 from deeplda.sampling import epoch_batches
 from deeplda.training.batches import BatchSource
 from deeplda.training.config import RunConfig
-from deeplda.training.trainee import assemble
+from deeplda.training.trainee import build_trainee
 
 BATCH, SAMPLES, STEPS = 250, 5000, 12
 SHAPE, CLASSES, RATE = (3, 32, 32), 10, 0.1
@@ -104,7 +104,7 @@ class Ours:
         nothing = part.take(np.arange(0))
         data = Data("random", part, nothing, nothing, tuple(map(str, range(CLASSES))))
         config = RunConfig(network="dorfernet", alpha=0.6, statistic="smallest", learning_rate=RATE, batch_size=BATCH)
-        self.trainee = assemble(config, data)
+        self.trainee = build_trainee(config, data)
         self.trainee.trained.train()
         self.source = BatchSource(part, self.trainee.device, flip=True)
         self.places = iter(epoch_batches(part.labels, BATCH, kind="stratified", seed=0, epoch=0))

@@ -1,4 +1,4 @@
-"""The scikit-learn estimators, trained by the same loop as the command line."""
+"""The scikit-learn estimator, trained by the same loop as the command line."""
 
 from __future__ import annotations
 
@@ -20,265 +20,143 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from deeplda import estimator_files as saving
-from deeplda.data import Data, Part
+from deeplda.core.checks import Scatter
+from deeplda.core.statistics import StatisticName
+from deeplda.data.dataset import Data, Part
 from deeplda.device import kept_generators
 from deeplda.errors import InputError, code_not_run, got
-from deeplda.estimator_files import plain
+from deeplda.estimator_files import (
+    ClassifierFile,
+    labels_as_json,
+    labels_from_json,
+    parameters_as_json,
+    plain,
+    read_classifier_file,
+    read_model,
+    weights_as_json,
+    write_classifier,
+)
 from deeplda.io import expanded
-from deeplda.model import Model, read_card
+from deeplda.model import Normalisation, read_card
 from deeplda.networks.inspection import output_width
 from deeplda.predictors import discriminant_directions
 from deeplda.sampling import stratified, sufficient_batch_size
-from deeplda.training.config import RunConfig
+from deeplda.training.config import FitConfig
 from deeplda.training.evaluation import gather_statistics
-from deeplda.training.loop import train
+from deeplda.training.loop import run_epochs
 from deeplda.training.metrics import EpochRow, Scores
 from deeplda.training.progress import Progress, TerminalProgress
 from deeplda.training.run import MemoryRun
 from deeplda.training.subclass_stage import find_subclasses, on_subclasses
-from deeplda.training.trainee import assemble
+from deeplda.training.trainee import Classifier, build_trainee
 
 NetworkFactory = Callable[[tuple[int, ...], int], nn.Module]
-PREDICTORS = ("hyperplanes", "nearest_mean", "classic_lda")
 
-# Parameters that the settings of a run know by the same name.
+_PREDICTORS = ("hyperplanes", "nearest_mean", "classic_lda")
+# Parameters that are settings of a training under the same name; None leaves the setting at its default.
 _SETTINGS = (
-    "objective", "alpha", "lam", "epsilon", "statistic", "scatter",
-    "embedding_dim", "learning_rate", "weight_decay", "device",
-)  # fmt: skip
-# Those of SubclassDeepLDAClassifier.
-SUBCLASS_SETTINGS = (
+    "objective", "alpha", "lam", "epsilon", "statistic", "scatter", "embedding_dim", "learning_rate", "weight_decay",
     "subclasses", "cluster_on", "cluster_starts", "smallest_cluster", "subclass_decision", "autoencoder_epochs",
+    "device",
 )  # fmt: skip
-
-
-def run_settings(parameters: Mapping[str, Any], seed: int) -> RunConfig:
-    """The settings of the loop from the parameters of an estimator. Raises InputError for one out of its range."""
-    for name in ("max_epochs", "n_iter_no_change", "batch_size"):
-        _check_count(name, parameters[name], least=2 if name == "batch_size" else 1)
-    if parameters["predictor"] not in PREDICTORS:
-        raise InputError(
-            got(f"predictor is {parameters['predictor']!r}", need=f"one of {PREDICTORS}", do="check the spelling")
-        )
-    settings = {name: plain(parameters[name]) for name in _SETTINGS}
-    network = parameters["network"]
-    if "subclasses" in parameters and settings["embedding_dim"] is None:
-        settings["embedding_dim"] = "subclasses"
-    return RunConfig.parse(
-        {
-            **settings,
-            "network": network if isinstance(network, str) else None,
-            "class_weight": "balanced" if _is_balanced(parameters["class_weight"]) else None,
-            "epochs": int(parameters["max_epochs"]),
-            "patience": int(parameters["n_iter_no_change"]) if parameters["early_stopping"] else None,
-            "batch_size": int(parameters["batch_size"]),
-            **{name: plain(parameters[name]) for name in SUBCLASS_SETTINGS if name in parameters},
-            "seed": seed,
-            "data": "arrays",
-        },
-        "DeepLDAClassifier",
-    )
-
-
-def held_out(labels: NDArray[np.int64], fraction: float, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Places to train on and to validate on, stratified; training keeps a sample of every class."""
-    if isinstance(fraction, bool | str) or not 0 < fraction < 1:
-        raise InputError(
-            got(f"validation_fraction is {fraction!r}", need="a number between 0 and 1", do="0.1 is the default")
-        )
-    size = max(1, round(fraction * len(labels)))
-    train, validation = stratified(labels, size, np.random.Generator(np.random.PCG64(seed)))
-    if not len(validation):
-        raise InputError(
-            got(
-                f"early_stopping with {len(labels)} samples of {len(np.unique(labels))} classes, none to spare",
-                need="more than one sample of some class",
-                do="use early_stopping=False",
-            )
-        )
-    return train, validation
-
-
-def arrays_as_data(train: Part, validation: Part, class_names: tuple[str, ...]) -> tuple[Data, StandardScaler | None]:
-    """The parts as the loop takes them, and the standardisation that rows went through on the way.
-
-    The loop computes in float32. Rows are standardised in float64 before, so that features of any size or offset
-    arrive whole; images are handed on as uint8 or float32, in the range they have.
-    """
-    scaler = None
-    if train.inputs.ndim == 2:
-        scaler = StandardScaler().fit(train.inputs.astype(np.float64, copy=False))
-    ours, theirs = _for_the_loop(train, scaler), _for_the_loop(validation, scaler)
-    return Data("arrays", ours, theirs, ours.take(np.arange(0)), class_names), scaler
-
-
-def own_network(
-    network: object, sample_shape: tuple[int, ...], embedding_dim: int | None, groups: int, seed: int
-) -> tuple[nn.Module | None, int | None]:
-    """The network to train where the user gave one, never that one itself, and the width of its output.
-
-    None, and `embedding_dim` as it is, where the network has a name or none was given: the loop builds it.
-    A callable is asked for `embedding_dim` outputs, or as many as there are classes or subclasses, `groups`.
-    """
-    if network is None or isinstance(network, str):
-        return None, embedding_dim
-    with kept_generators():
-        torch.manual_seed(seed)
-        built = build_own(network, sample_shape, embedding_dim or groups)
-        width = output_width(built, sample_shape)
-    if embedding_dim is not None and width != embedding_dim:
-        raise InputError(
-            got(
-                f"the network gives {width} numbers for a sample and embedding_dim is {embedding_dim}",
-                need="both the same",
-                do="leave embedding_dim out, or change the last layer",
-            )
-        )
-    return built, width
-
-
-def build_own(network: object, sample_shape: tuple[int, ...], embedding_dim: int) -> nn.Module:
-    """A copy of a module, or what a callable of (sample_shape, embedding_dim) makes; in float32, as it is trained."""
-    built = copy.deepcopy(network) if isinstance(network, nn.Module) else None
-    if built is None and callable(network):
-        built = network(sample_shape, embedding_dim)
-    if not isinstance(built, nn.Module):
-        raise InputError(
-            got(
-                f"network is {network!r}",
-                need="None, a name, an nn.Module or a callable of (sample_shape, embedding_dim) that makes one",
-                do="pass one of these",
-            )
-        )
-    return built.float()
-
-
-def log_class_weights(
-    class_weight: Mapping[Any, float] | str | None,
-    classes: NDArray[Any],
-    labels: NDArray[np.int64],
-    predictor: str,
-) -> NDArray[np.float64]:
-    """What class weights add to the scores, (C,).
-
-    A mapping multiplies the priors with which a predictor decides, so its logarithm joins the scores: ones change
-    nothing. "balanced" is in the loss already; only classic LDA, whose priors are the shares of the classes, has to
-    be brought to equal ones.
-    """
-    if class_weight is None or _is_balanced(class_weight):
-        if class_weight is None or predictor != "classic_lda":
-            return np.zeros(len(classes))
-        return -np.log(np.bincount(labels, minlength=len(classes)))
-    if not isinstance(class_weight, Mapping):
-        raise InputError(
-            got(f"class_weight is {class_weight!r}", need='None, "balanced" or a dict', do="write {label: weight}")
-        )
-    weights = compute_class_weight(dict(class_weight), classes=classes, y=classes[labels])
-    if not (np.isfinite(weights) & (weights > 0)).all():
-        raise InputError(
-            got(f"class_weight is {dict(class_weight)!r}", need="positive finite numbers", do="leave classes out at 1")
-        )
-    return np.asarray(np.log(weights), dtype=np.float64)
-
-
-def _check_count(name: str, value: object, *, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise InputError(got(f"{name} is {value!r}", need=f"a whole number of at least {least}", do="raise it"))
-
-
-def _is_balanced(class_weight: object) -> bool:
-    return isinstance(class_weight, str) and class_weight == "balanced"
-
-
-def _for_the_loop(part: Part, scaler: StandardScaler | None) -> Part:
-    inputs: NDArray[Any] = part.inputs
-    if scaler is not None and len(part):
-        inputs = scaler.transform(inputs.astype(np.float64, copy=False))
-    if inputs.dtype != np.uint8:
-        inputs = inputs.astype(np.float32, copy=False)
-    return Part(np.ascontiguousarray(inputs), part.labels)
-
-
-# Others are turned into the first: rows are computed with in float64, images stay as small as they come.
+# Other dtypes are converted to the first: rows are computed in float64, images stay as small as they are.
 _DTYPES = [np.float64, np.float32, np.uint8]
-# Rows are predicted in blocks of this size, filled up where there are fewer: products of other shapes round otherwise.
+# Rows are predicted in blocks of exactly this size, padded if necessary: products of other shapes round differently.
 _BLOCK = 128
 
 
 class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn is not typed
     """Deep linear discriminant analysis.
 
-    A network is trained on the discriminant objective, so that its output, the embedding, is compact within classes
-    and linearly separable between them; a linear predictor on the embedding decides. The training is that of
-    `deeplda train`.
+    A network is trained on a discriminant objective, so that its output, the embedding, is compact within classes and
+    linearly separable between them; a linear predictor on the embedding makes the decisions. The training loop is the
+    one of `deeplda train`.
 
-    Samples are rows of numbers (n, features), standardised inside, or images (n, channels, height, width), whose
-    channels are. Rows are predicted in float64 and in blocks of one size: the answer for a row is the same, to the
-    last bit, whatever rows come with it.
+    Samples are rows of numbers (n, features), which are standardised internally, or images (n, channels, height,
+    width), whose channels are. Rows are predicted in float64 and in blocks of one size: the prediction for a row is the
+    same, to the last bit, whichever rows accompany it.
 
     Parameters
     ----------
     network : None, str, nn.Module or callable, default=None
-        None: an MLP for rows and a convolutional network for images. A name: as `deeplda train --network` takes it.
-        A module: a copy of it is trained, in float32, from the weights it has. A callable: called as
+        None: an MLP for rows and a convolutional network for images. A name: as in `deeplda train --network`.
+        A module: a copy of it is trained, in float32, from its current weights. A callable: called as
         `network(sample_shape, embedding_dim)`, returns the module to train.
-    objective : {"rdlda", "dlda", "cce"}, default="rdlda"
-        The regularised discriminant objective, the one with alpha 1, or cross-entropy.
-    alpha, lam, epsilon, scatter
-        Of the objective, as in `RDLDALoss`.
-    statistic : {"wilks", "smallest", "pillai", "hotelling"}, default="wilks"
-        As in `RDLDALoss`. The paper's, "smallest", fits tables of a few hundred rows too closely.
+    objective : {"lda", "rdlda", "dlda", "cce"}, default="lda"
+        The general discriminant objective; the paper's two, with the paper's defaults; or cross-entropy.
+    alpha : float, default=None
+        As in `DeepLDALoss`; None: 1, or 0.6 for objective "rdlda".
+    statistic : {"wilks", "smallest", "pillai", "hotelling"}, default=None
+        As in `DeepLDALoss`; None: "wilks", or "smallest" for the paper's objectives. "smallest" overfits tables of a
+        few hundred rows.
+    lam, epsilon, scatter
+        As in `DeepLDALoss`.
     predictor : {"hyperplanes", "nearest_mean", "classic_lda"}, default="hyperplanes"
-        What decides on the embedding. With objective "cce" it is softmax and this is not looked at.
+        Decides on the embedding. Objective "cce" always uses softmax.
     embedding_dim : int, default=None
-        Width of the embedding; None: the number of classes, or what the module given as `network` has.
+        Width of the embedding; None: the number of classes or subclasses, or the output width of the given module.
+    subclasses : int or "auto", default=1
+        Split each class into this many subclasses by k-means and train the network to separate all of them; "auto"
+        chooses 1 to 4 for each class by the silhouette. Useful if classes consist of several groups.
+    cluster_on : {"inputs", "autoencoder"}, default=None
+        Where k-means runs: on standardised inputs, or in the embedding of an autoencoder that is trained first.
+        None: inputs for rows, the autoencoder for images.
+    cluster_starts : int, default=10
+        Number of k-means runs, of which the best is kept.
+    smallest_cluster : int, default=10
+        Merge clusters smaller than this into their nearest sibling; classes with fewer than twice as many samples are
+        not split.
+    subclass_decision : {"argmax", "sum"}, default="argmax"
+        Predict the class of the best subclass, as in the paper, or the class with the highest summed probability.
+    autoencoder_epochs : int, default=20
+        Epochs of the autoencoder.
     max_epochs : int, default=100
-        Passes over the training samples, unless `early_stopping` ends before.
+        Passes over the training samples, unless `early_stopping` ends training earlier.
     batch_size : int, default=200
-        Samples in a step. More are taken where batches would come out with one class alone.
+        Samples per step. It is raised if batches would otherwise contain a single class.
     learning_rate : float, default=0.1
-        The highest learning rate; it rises in the first quarter of the steps and falls to 0 in the rest.
+        The highest learning rate; it rises in the first quarter of the steps and then falls to 0.
     weight_decay : float, default=0.01
-        On all parameters of the network.
+        Applied to all parameters of the network.
     early_stopping : bool, default=False
-        Hold samples out, stop when their accuracy has not risen for `n_iter_no_change` epochs, and keep the best.
+        Hold samples out, stop when their accuracy has not risen for `n_iter_no_change` epochs, and keep the best epoch.
     validation_fraction : float, default=0.1
-        Share of the samples held out for that, stratified.
+        Share of the samples held out for early stopping, stratified.
     n_iter_no_change : int, default=10
         Epochs to wait for a better accuracy.
     class_weight : None, "balanced" or dict, default=None
-        "balanced": classes count alike in the objective, and in the decisions. A dict {label: weight}, weight 1 for
-        labels left out: the priors with which the predictor decides are multiplied by the weights (equal priors for
-        hyperplanes and nearest mean, the shares of the classes for classic LDA and softmax), as if costs or class
-        shares were to differ by these factors; the training is the same.
+        "balanced": all classes have the same weight in the objective and in the decisions. A dict {label: weight}, with
+        weight 1 for missing labels, multiplies the priors of the predictor by the weights (equal priors for hyperplanes
+        and nearest mean, class frequencies for classic LDA and softmax), as if costs or class frequencies differed by
+        these factors; training does not change.
     device : str, default="cpu"
-        Where to train: "cpu", "cuda", ..., "auto" for CUDA where there is one. Rows are predicted on the CPU.
+        Where to train: "cpu", "cuda", ..., or "auto" for CUDA if available. Rows are predicted on the CPU.
     verbose : int, default=0
-        More than 0: report on stderr.
+        If positive, report progress on stderr; this needs the extra `cli`.
     random_state : int, RandomState or None, default=None
-        Fixes weights, order of the samples, and the split for early stopping.
+        Determines the initial weights, the order of the samples, and the split for early stopping.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
         The labels, sorted.
     n_features_in_ : int
-        Number of features; of channels for images.
+        Number of features; for images, of channels.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Where `X` had columns with names that are strings.
+        Set if `X` has columns whose names are strings.
     model_ : deeplda.model.Model
-        The trained model; class names are the labels as strings.
+        The trained model; its class names are the labels as strings, `model_.card.parents` the class of each subclass.
     n_iter_ : int
-        Epochs that were run.
+        Number of epochs trained.
     loss_curve_ : list of float, of length n_iter_
-        Mean loss of each epoch. The discriminant losses are negative by nature.
+        Mean loss of each epoch. Discriminant losses are negative.
     validation_scores_ : list of float, of length n_iter_
-        Accuracy on the held-out samples (by the hyperplanes, or softmax); only with `early_stopping`.
+        Accuracy on the held-out samples (of the hyperplanes, or softmax); only with `early_stopping`.
     xbar_ : ndarray of shape (embedding_dim,)
         Mean embedding of the training samples.
     scalings_ : ndarray of shape (embedding_dim, n_components)
-        The discriminant directions, strongest first; n_components = min(embedding_dim, n_classes - 1).
+        The discriminant directions, strongest first; n_components = min(embedding_dim, n_classes - 1), with subclasses
+        min(embedding_dim, n_subclasses - 1).
 
     Examples
     --------
@@ -294,14 +172,20 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         self,
         *,
         network: str | nn.Module | NetworkFactory | None = None,
-        objective: Literal["rdlda", "dlda", "cce"] = "rdlda",
-        alpha: float = 1.0,
+        objective: Literal["lda", "rdlda", "dlda", "cce"] = "lda",
+        alpha: float | None = None,
+        statistic: StatisticName | None = None,
         lam: float = 1e-3,
         epsilon: float = 1.0,
-        statistic: Literal["smallest", "wilks", "pillai", "hotelling"] = "wilks",
-        scatter: Literal["pooled", "sum", "dorfer"] = "pooled",
+        scatter: Scatter = "pooled",
         predictor: Literal["hyperplanes", "nearest_mean", "classic_lda"] = "hyperplanes",
         embedding_dim: int | None = None,
+        subclasses: int | Literal["auto"] = 1,
+        cluster_on: Literal["inputs", "autoencoder"] | None = None,
+        cluster_starts: int = 10,
+        smallest_cluster: int = 10,
+        subclass_decision: Literal["argmax", "sum"] = "argmax",
+        autoencoder_epochs: int = 20,
         max_epochs: int = 100,
         batch_size: int = 200,
         learning_rate: float = 0.1,
@@ -317,12 +201,18 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         self.network = network
         self.objective = objective
         self.alpha = alpha
+        self.statistic = statistic
         self.lam = lam
         self.epsilon = epsilon
-        self.statistic = statistic
         self.scatter = scatter
         self.predictor = predictor
         self.embedding_dim = embedding_dim
+        self.subclasses = subclasses
+        self.cluster_on = cluster_on
+        self.cluster_starts = cluster_starts
+        self.smallest_cluster = smallest_cluster
+        self.subclass_decision = subclass_decision
+        self.autoencoder_epochs = autoencoder_epochs
         self.max_epochs = max_epochs
         self.batch_size = batch_size
         self.learning_rate = learning_rate
@@ -335,72 +225,83 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         self.verbose = verbose
         self.random_state = random_state
 
-    def fit(self, X: ArrayLike, y: ArrayLike, **refused: object) -> Self:
+    def fit(self, X: ArrayLike, y: ArrayLike, **unsupported: object) -> Self:
         """Train on samples X, (n, features) or (n, channels, height, width), with labels y, (n,)."""
-        _refuse(refused)
+        if unsupported:
+            raise TypeError(
+                got(
+                    f"fit received {', '.join(unsupported)}",
+                    need="only X and y",
+                    do="weight classes with class_weight; samples cannot be weighted",
+                )
+            )
         self._forget()
         inputs, targets = validate_data(self, X, y, dtype=_DTYPES, allow_nd=True, force_writeable=True)
         if inputs.ndim not in (2, 4):
             raise InputError(
                 got(f"X has shape {inputs.shape}", need="2 axes for rows or 4 for images", do="reshape the samples")
             )
-        labels = self._take_labels(targets)
+        labels = self._encode_labels(targets)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        train_part, validation = Part(inputs, labels), Part(inputs[:0], labels[:0])
+        config = self._fit_config(seed)
+        train, validation = Part(inputs, labels), Part(inputs[:0], labels[:0])
         if self.early_stopping:
-            rest, held = held_out(labels, self.validation_fraction, seed)
-            train_part, validation = train_part.take(rest), train_part.take(held)
-        predictor = "softmax" if self.objective == "cce" else self.predictor
-        log_weights = log_class_weights(self.class_weight, self.classes_, train_part.labels, predictor)
-        config = run_settings(self.get_params(deep=False), seed)
-        data, scaler = arrays_as_data(train_part, validation, tuple(map(str, self.classes_)))
-        labels = self._train(config, data)
-        if scaler is not None:
-            _take_in(self.model_, scaler.mean_, scaler.scale_)
-        self._finish(Part(train_part.inputs, labels), log_weights)
+            rest, held_out = _held_out(labels, self.validation_fraction, seed)
+            train, validation = train.take(rest), train.take(held_out)
+        log_weights = self._log_class_weights(train.labels)
+        scaler = StandardScaler().fit(_as_float64(train)) if inputs.ndim == 2 else None
+        prepared = _loop_part(train, scaler)
+        data = Data(
+            name="arrays",
+            train=prepared,
+            val=_loop_part(validation, scaler),
+            test=prepared.take(np.arange(0)),
+            class_names=tuple(map(str, self.classes_)),
+        )
+        trainee, labels = self._train(config, data)
+        self._finish(trainee, Part(train.inputs, labels), scaler, log_weights)
         return self
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Label of each sample, (n,)."""
-        places = self._apply(X, self._scores).argmax(1)
-        labels: NDArray[Any] = self.classes_[places]
+        """Return the label of each sample, (n,)."""
+        labels: NDArray[Any] = self.classes_[self._apply(X, self._scores).argmax(1)]
         return labels
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Probability of each class, (n, n_classes), in the order of `classes_`."""
+        """Return the probability of each class, (n, n_classes), in the order of `classes_`."""
         return self._apply(X, lambda embedding: self._scores(embedding).softmax(1))
 
     def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Score of each class, (n, n_classes); for two classes that of the second less that of the first, (n,)."""
+        """Return the score of each class, (n, n_classes); for two classes, the second minus the first, (n,)."""
         scores = self._apply(X, self._scores)
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
-        """The discriminant coordinates, (n, n_components): the embedding projected on the discriminant directions.
+        """Return the discriminant coordinates, (n, n_components): the embedding projected on the directions.
 
-        Along each, the training samples have variance 1 within classes (as far as S'_W, with its alpha and lam, is
-        their scatter), and all that tells class means apart is there.
+        Along each direction the training samples have variance 1 within classes, as measured by S'_W with its alpha and
+        lam. All differences between class means are preserved.
         """
         check_is_fitted(self)
         mean, directions = torch.from_numpy(self.xbar_), torch.from_numpy(self.scalings_)
         return self._apply(X, lambda embedding: (embedding.cpu().double() - mean) @ directions)
 
     def save(self, path: str | Path) -> None:
-        """Write the classifier to a folder, without pickle; `load` reads it, and so does `deeplda.load`.
+        """Write the classifier to a folder, without pickle; `load` and `deeplda.load` read it.
 
-        A classifier saved there before is replaced; a folder with anything else in it is refused.
+        A classifier saved there before is replaced; a folder with any other content is rejected.
         """
         check_is_fitted(self)
-        dtype, classes = saving.labels_as_json(self.classes_)
+        dtype, classes = labels_as_json(self.classes_)
         parameters = self.get_params(deep=False)
         weights = parameters.pop("class_weight")
         if isinstance(weights, str):
             parameters["class_weight"] = weights
         names = getattr(self, "feature_names_in_", None)
-        record = saving.Record(
+        file = ClassifierFile(
             estimator=type(self).__name__,
-            parameters=saving.parameters_as_json(parameters),
-            class_weight=saving.weights_as_json(weights) if isinstance(weights, Mapping) else None,
+            parameters=parameters_as_json(parameters),
+            class_weight=weights_as_json(weights) if isinstance(weights, Mapping) else None,
             dtype=dtype,
             classes=classes,
             n_features=self.n_features_in_,
@@ -408,16 +309,16 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             losses=self.loss_curve_,
             validation_scores=getattr(self, "validation_scores_", None),
         )
-        saving.write(expanded(path), record, self.model_, {"xbar": self.xbar_, "scalings": self.scalings_})
+        write_classifier(expanded(path), file, self.model_, {"xbar": self.xbar_, "scalings": self.scalings_})
 
     @classmethod
     def load(
         cls, path: str | Path, *, network: str | nn.Module | NetworkFactory | None = None, device: str = "cpu"
     ) -> Self:
-        """The classifier that `save` wrote. Where its network is code of your own, pass `network` as for training."""
+        """Load a classifier that `save` wrote. If its network is your own code, pass `network` as for training."""
         folder = expanded(path)
-        record = saving.read_record(folder, cls.__name__, cls._get_param_names())
-        parameters: dict[str, Any] = dict(record.parameters)
+        file = read_classifier_file(folder, cls._get_param_names())
+        parameters: dict[str, Any] = dict(file.parameters)
         named = parameters.get("network")
         if network is None and isinstance(named, str) and ":" in named:
             raise code_not_run(folder, named, f"pass network={named!r}")
@@ -426,28 +327,28 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             raise code_not_run(folder, code, "pass network=, the module or callable that the classifier was made with")
         if network is not None:
             parameters["network"] = network
-        if record.class_weight is not None:
-            parameters["class_weight"] = dict(record.class_weight)
+        if file.class_weight is not None:
+            parameters["class_weight"] = dict(file.class_weight)
         classifier = cls(**parameters)
         if network is not None and not isinstance(network, str):
             card = read_card(folder / "model.json")
-            network = build_own(network, card.sample_shape, card.embedding_dim)
-        classifier.model_, classifier.xbar_, classifier.scalings_ = saving.read_model(folder, record, network, device)
-        classifier.classes_ = saving.labels_from_json(record.dtype, record.classes)
-        classifier.n_features_in_ = record.n_features
-        if record.feature_names is not None:
-            classifier.feature_names_in_ = np.array(record.feature_names, dtype=object)
-        classifier.loss_curve_, classifier.n_iter_ = record.losses, len(record.losses)
-        if record.validation_scores is not None:
-            classifier.validation_scores_ = record.validation_scores
+            network = _build_own(network, card.sample_shape, card.embedding_dim)
+        classifier.model_, classifier.xbar_, classifier.scalings_ = read_model(folder, file, network, device)
+        classifier.classes_ = labels_from_json(file.dtype, file.classes)
+        classifier.n_features_in_ = file.n_features
+        if file.feature_names is not None:
+            classifier.feature_names_in_ = np.array(file.feature_names, dtype=object)
+        classifier.loss_curve_, classifier.n_iter_ = file.losses, len(file.losses)
+        if file.validation_scores is not None:
+            classifier.validation_scores_ = file.validation_scores
         return classifier
 
     def __sklearn_is_fitted__(self) -> bool:
-        """Whether a fit came to its end: these are what it sets last."""
+        """Return whether a fit has completed; `scalings_` is set last."""
         return hasattr(self, "scalings_")
 
     def _forget(self) -> None:
-        """Drop what a fit before has left, so that one that fails leaves no mixture of the two."""
+        """Delete the results of an earlier fit, so that a failing fit does not leave a mixture of the two."""
         for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
             delattr(self, name)
 
@@ -455,28 +356,77 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     def _n_features_out(self) -> int:
         return int(self.scalings_.shape[1])
 
-    def _take_labels(self, y: NDArray[Any]) -> NDArray[np.int64]:
+    def _encode_labels(self, y: NDArray[Any]) -> NDArray[np.int64]:
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
+            # scikit-learn's own checks look for these words.
             raise InputError("The number of classes has to be greater than one; got 1 class: add samples of another")
         return labels.astype(np.int64)
 
-    def _train(self, config: RunConfig, data: Data) -> NDArray[np.int64]:
-        """Train, and return the labels that were trained on: subclasses where the settings ask for them."""
+    def _fit_config(self, seed: int) -> FitConfig:
+        """Return the settings of the loop. Raises InputError for a parameter that is out of range."""
+        for name, least in (("max_epochs", 1), ("n_iter_no_change", 1), ("batch_size", 2)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+                raise InputError(f"{name} must be an integer of at least {least}, got {value!r}")
+        if self.predictor not in _PREDICTORS:
+            raise InputError(f"predictor must be one of {', '.join(_PREDICTORS)}, got {self.predictor!r}")
+        settings = {name: plain(getattr(self, name)) for name in _SETTINGS}
+        if self.subclasses != 1 and self.embedding_dim is None:
+            settings["embedding_dim"] = "subclasses"
+        settings |= {
+            "network": self.network if isinstance(self.network, str) else None,
+            "class_weight": "balanced" if _is_balanced(self.class_weight) else None,
+            "epochs": int(self.max_epochs),
+            "patience": int(self.n_iter_no_change) if self.early_stopping else None,
+            "batch_size": int(self.batch_size),
+            "seed": seed,
+        }
+        given = {name: value for name, value in settings.items() if value is not None}
+        return FitConfig.parse(given, type(self).__name__)
+
+    def _log_class_weights(self, labels: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return what class weights add to the scores, (C,).
+
+        A mapping multiplies the priors of the predictor, so its logarithm is added. "balanced" already acts in the
+        loss; only the priors of classic LDA, which are the class frequencies, have to be made equal.
+        """
+        if self.class_weight is None:
+            return np.zeros(len(self.classes_))
+        if _is_balanced(self.class_weight):
+            by_frequency = self.objective != "cce" and self.predictor == "classic_lda"
+            counts = np.bincount(labels, minlength=len(self.classes_))
+            return -np.log(counts) if by_frequency else np.zeros(len(self.classes_))
+        if not isinstance(self.class_weight, Mapping):
+            raise InputError(f'class_weight must be None, "balanced" or a dict, got {self.class_weight!r}')
+        given = dict(self.class_weight)
+        weights = compute_class_weight(given, classes=self.classes_, y=self.classes_[labels])
+        if not (np.isfinite(weights) & (weights > 0)).all():
+            raise InputError(f"class_weight must have positive finite numbers, got {given!r}")
+        return np.asarray(np.log(weights), dtype=np.float64)
+
+    def _train(self, config: FitConfig, data: Data) -> tuple[Classifier, NDArray[np.int64]]:
+        """Train, and return the trainee and the labels it was trained on: subclasses if there are any."""
         run, progress = MemoryRun(), TerminalProgress() if self.verbose else Progress()
         subclasses = None
         try:
             with warnings.catch_warnings():
-                # The batches of a small table are what they are, and the ridge is there for them.
-                warnings.filterwarnings("ignore", ".*the ridge lam=.* rather than the data decides", UserWarning)
+                # Small tables have small batches, and the ridge is there for them.
+                warnings.filterwarnings("ignore", ".*the ridge lam=", UserWarning)
                 if config.subclasses != 1:
                     clusters = find_subclasses(config, data, progress)
                     data, subclasses = on_subclasses(data, clusters), clusters.map
-                config, network = self._on_groups(config, data, len(subclasses or data.class_names))
-                trainee = assemble(config, data, network, subclasses)
-                train(config, data, trainee, run, progress)
-                self.model_ = trainee.model
+                groups = len(subclasses or data.class_names)
+                network, width = self._own_network(data.sample_shape, groups, config.seed)
+                batch_size = sufficient_batch_size(config.batch_size, data.train.labels, config.objective)
+                config = config.model_copy(
+                    update={"batch_size": batch_size} | ({"embedding_dim": width} if network else {})
+                )
+                # Rows are standardised already.
+                identity = None if data.images else Normalisation(data.sample_shape)
+                trainee = build_trainee(config, data, network, subclasses, normalisation=identity)
+                run_epochs(config, data, trainee, run, progress)
         finally:
             progress.close()
         epochs = [row for row in run.rows if isinstance(row, EpochRow)]
@@ -484,47 +434,67 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         self.loss_curve_ = [row.loss for row in epochs]
         if self.early_stopping:
             self.validation_scores_ = [row.validation.accuracy for row in epochs if isinstance(row.validation, Scores)]
-        return data.train.labels
+        return trainee, data.train.labels
 
-    def _on_groups(self, config: RunConfig, data: Data, groups: int) -> tuple[RunConfig, nn.Module | None]:
-        """The settings that depend on the classes or subclasses trained on, and the network where the user gave one."""
-        enough = sufficient_batch_size(config.batch_size, data.train.labels, config.objective)
-        update: dict[str, Any] = {"batch_size": enough}
-        network, width = own_network(self.network, data.sample_shape, self.embedding_dim, groups, config.seed)
-        if network is not None:
-            update["embedding_dim"] = width
-        return config.model_copy(update=update), network
+    def _own_network(self, sample_shape: tuple[int, ...], groups: int, seed: int) -> tuple[nn.Module | None, int]:
+        """Return the network to train and its output width if the user passed one; never the user's own object.
 
-    def _finish(self, part: Part, log_weights: NDArray[np.float64]) -> None:
-        """Predictors and coordinates from the training samples as they came, and the weights of the classes."""
-        model, card = self.model_, self.model_.card
-        update: dict[str, Any] = {}
+        A callable is asked for `embedding_dim` outputs, or as many as there are classes or subclasses, `groups`.
+        """
+        if self.network is None or isinstance(self.network, str):
+            return None, 0
+        with kept_generators():
+            torch.manual_seed(seed)
+            built = _build_own(self.network, sample_shape, self.embedding_dim or groups)
+            width = output_width(built, sample_shape)
+        if self.embedding_dim is not None and width != self.embedding_dim:
+            raise InputError(
+                got(
+                    f"the network has {width} outputs and embedding_dim is {self.embedding_dim}",
+                    need="the same number",
+                    do="leave embedding_dim out, or change the last layer",
+                )
+            )
+        return built, width
+
+    def _finish(
+        self, trainee: Classifier, part: Part, scaler: StandardScaler | None, log_weights: NDArray[np.float64]
+    ) -> None:
+        """Fit predictors and coordinates on the training samples, in float64 for rows, and apply the class weights."""
+        model, card = trainee.model, trainee.model.card
+        if scaler is not None:
+            model.cpu().double()
+            model.normalisation.mean.copy_(torch.from_numpy(scaler.mean_))
+            model.normalisation.deviation.copy_(torch.from_numpy(scaler.scale_))
+        trainee.fit_predictors(part)
+        if scaler is not None:
+            model.cpu()
+        update: dict[str, object] = {}
         if self.network is not None and not isinstance(self.network, str):
-            kind = type(self.network) if isinstance(self.network, nn.Module) else self.network
-            name = getattr(kind, "__qualname__", type(kind).__qualname__)
-            update["network"] = f"{getattr(kind, '__module__', '')}:{name}"
-        statistics = gather_statistics(model, part)
+            update["network"] = _code_name(self.network)
         if self.objective != "cce":
-            model.fit_statistics(statistics)
             update["predictors"] = (self.predictor, *(name for name in card.predictors if name != self.predictor))
         model.card = card.model_copy(update=update)
         model.predictor.bias += torch.as_tensor(log_weights[list(card.subclass_map.parents)]).to(model.predictor.bias)
+        self.model_ = model
+        statistics = model.statistics or gather_statistics(model, part)
         self.xbar_ = (statistics.counts @ statistics.means / statistics.counts.sum()).numpy()
-        # Rows with ascending eigenvalues become columns, the strongest first.
+        # Rows with ascending eigenvalues become columns, strongest first.
         self.scalings_ = discriminant_directions(statistics, card.alpha, card.lam).flip(0).T.contiguous().numpy()
 
     def _scores(self, embedding: Tensor) -> Tensor:
-        return self.model_.class_scores(embedding)
+        scores: Tensor = self.model_.class_scores(embedding)
+        return scores
 
-    def _apply(self, X: ArrayLike, linear: Callable[[Tensor], Tensor]) -> NDArray[np.float64]:
-        """`linear` of the embedding of X."""
+    def _apply(self, X: ArrayLike, function: Callable[[Tensor], Tensor]) -> NDArray[np.float64]:
+        """Return `function` of the embedding of X."""
         check_is_fitted(self)
         inputs = validate_data(self, X, reset=False, dtype=_DTYPES, allow_nd=True, force_writeable=True)
-        parts = [linear(embedding)[:rows].cpu().numpy() for embedding, rows in self._embeddings(inputs)]
+        parts = [function(embedding)[:rows].cpu().numpy() for embedding, rows in self._embeddings(inputs)]
         return np.concatenate(parts)
 
     def _embeddings(self, inputs: NDArray[Any]) -> Iterator[tuple[Tensor, int]]:
-        """The embedding in batches, and how many rows of each count."""
+        """Yield the embedding in batches, each with the number of rows that are not padding."""
         if inputs.ndim != 2:
             yield from ((embedding, len(embedding)) for embedding in self.model_.embeddings(inputs))
             return
@@ -534,114 +504,71 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             yield from ((embedding, len(rows)) for embedding in self.model_.embeddings(block))
 
 
-def _take_in(model: Model, mean: NDArray[np.float64], deviation: NDArray[np.float64]) -> None:
-    """Make the model one of float64 that takes rows as they were before (x - mean) / deviation."""
-    model.cpu().double()
-    normalisation = model.normalisation
-    offset, factor = torch.from_numpy(mean), torch.from_numpy(deviation)
-    normalisation.mean.mul_(factor).add_(offset)
-    normalisation.deviation.mul_(factor)
-
-
-def _refuse(options: Mapping[str, object]) -> None:
-    """Raise for options that fit does not have."""
-    if options:
-        names = ", ".join(options)
-        raise TypeError(
-            got(f"fit came with {names}", need="X and y alone", do="weigh classes by class_weight, samples cannot be")
+def _held_out(labels: NDArray[np.int64], fraction: float, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return indices to train and to validate on, stratified; training keeps a sample of every class."""
+    if isinstance(fraction, bool | str) or not 0 < fraction < 1:
+        raise InputError(f"validation_fraction must be between 0 and 1, got {fraction!r}")
+    size = max(1, round(fraction * len(labels)))
+    train, validation = stratified(labels, size, np.random.Generator(np.random.PCG64(seed)))
+    if not len(validation):
+        raise InputError(
+            got(
+                f"early_stopping with {len(labels)} samples of {len(np.unique(labels))} classes",
+                need="a class with more than one sample",
+                do="use early_stopping=False",
+            )
         )
+    return train, validation
 
 
-class SubclassDeepLDAClassifier(DeepLDAClassifier):
-    """Deep linear discriminant analysis on subclasses (Subclass RDLDA).
+def _as_float64(part: Part) -> NDArray[np.float64]:
+    rows: NDArray[np.float64] = part.inputs.astype(np.float64, copy=False)
+    return rows
 
-    Each class is split by k-means, the network is trained to separate all subclasses, and a decision for a subclass
-    is one for its class. For classes that are made of several groups.
 
-    Parameters
-    ----------
-    subclasses : int or "auto", default=2
-        Subclasses of each class; "auto" chooses 1 to 4 for each by the silhouette.
-    cluster_on : {"inputs", "autoencoder"}, default=None
-        Where k-means runs: on standardised inputs, or in the embedding of an autoencoder that is trained first.
-        None: inputs for rows, the autoencoder for images.
-    cluster_starts : int, default=10
-        Starts of k-means, of which the best is kept.
-    smallest_cluster : int, default=10
-        Smaller clusters join their nearest sibling; a class of fewer than twice as many samples is not split.
-    subclass_decision : {"argmax", "sum"}, default="argmax"
-        The class of the best subclass, as in the paper, or the one whose subclasses sum to the highest probability.
-    autoencoder_epochs : int, default=20
-        Passes over the samples by the autoencoder.
-    embedding_dim : int, default=None
-        Width of the embedding; None: the number of subclasses, or what a network of your own gives.
+def _loop_part(part: Part, scaler: StandardScaler | None) -> Part:
+    """Return the samples as the loop needs them.
 
-    All other parameters are those of `DeepLDAClassifier`.
-
-    Attributes
-    ----------
-    model_ : deeplda.model.Model
-        The trained model; `model_.card.parents` has the class of each subclass.
-
-    Others as `DeepLDAClassifier` has them. `transform` has up to n_subclasses - 1 coordinates.
+    The loop computes in float32. Rows are standardised in float64 before that, so that features of any scale or offset
+    keep their precision; images stay uint8 or float32, in their own range.
     """
+    inputs: NDArray[Any] = part.inputs
+    if scaler is not None and len(part):
+        inputs = scaler.transform(_as_float64(part))
+    if inputs.dtype != np.uint8:
+        inputs = inputs.astype(np.float32, copy=False)
+    return Part(np.ascontiguousarray(inputs), part.labels)
 
-    # scikit-learn reads the parameters off the signature, so those of the base class stand here again.
-    def __init__(
-        self,
-        *,
-        subclasses: int | Literal["auto"] = 2,
-        cluster_on: Literal["inputs", "autoencoder"] | None = None,
-        cluster_starts: int = 10,
-        smallest_cluster: int = 10,
-        subclass_decision: Literal["argmax", "sum"] = "argmax",
-        autoencoder_epochs: int = 20,
-        network: str | nn.Module | NetworkFactory | None = None,
-        objective: Literal["rdlda", "dlda", "cce"] = "rdlda",
-        alpha: float = 1.0,
-        lam: float = 1e-3,
-        epsilon: float = 1.0,
-        statistic: Literal["smallest", "wilks", "pillai", "hotelling"] = "wilks",
-        scatter: Literal["pooled", "sum", "dorfer"] = "pooled",
-        predictor: Literal["hyperplanes", "nearest_mean", "classic_lda"] = "hyperplanes",
-        embedding_dim: int | None = None,
-        max_epochs: int = 100,
-        batch_size: int = 200,
-        learning_rate: float = 0.1,
-        weight_decay: float = 0.01,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 10,
-        class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
-        device: str = "cpu",
-        verbose: int = 0,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        super().__init__(
-            network=network,
-            objective=objective,
-            alpha=alpha,
-            lam=lam,
-            epsilon=epsilon,
-            statistic=statistic,
-            scatter=scatter,
-            predictor=predictor,
-            embedding_dim=embedding_dim,
-            max_epochs=max_epochs,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            weight_decay=weight_decay,
-            early_stopping=early_stopping,
-            validation_fraction=validation_fraction,
-            n_iter_no_change=n_iter_no_change,
-            class_weight=class_weight,
-            device=device,
-            verbose=verbose,
-            random_state=random_state,
+
+def _build_own(network: object, sample_shape: tuple[int, ...], embedding_dim: int) -> nn.Module:
+    """Return a copy of a module, or the result of a callable of (sample_shape, embedding_dim), in float32."""
+    built = copy.deepcopy(network) if isinstance(network, nn.Module) else None
+    if built is None and callable(network):
+        built = network(sample_shape, embedding_dim)
+    if not isinstance(built, nn.Module):
+        raise InputError(
+            got(
+                f"network is {network!r}",
+                need="None, a name, an nn.Module or a callable of (sample_shape, embedding_dim) that returns one",
+                do="pass one of these",
+            )
         )
-        self.subclasses = subclasses
-        self.cluster_on = cluster_on
-        self.cluster_starts = cluster_starts
-        self.smallest_cluster = smallest_cluster
-        self.subclass_decision = subclass_decision
-        self.autoencoder_epochs = autoencoder_epochs
+    return built.float()
+
+
+def _code_name(network: object) -> str:
+    """Return "module:name" of the user's code, for the model card."""
+    kind = type(network) if isinstance(network, nn.Module) else network
+    return f"{getattr(kind, '__module__', '')}:{getattr(kind, '__qualname__', type(kind).__qualname__)}"
+
+
+def _is_balanced(class_weight: object) -> bool:
+    return isinstance(class_weight, str) and class_weight == "balanced"
+
+
+def __getattr__(name: str) -> type[DeepLDAClassifier]:
+    if name == "SubclassDeepLDAClassifier":
+        from deeplda._deprecated import subclass_classifier
+
+        return subclass_classifier(stacklevel=2)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""The memory of this machine: how much is free, and keeping what a training step frees."""
+"""The memory of this machine: how much is available, and keeping freed blocks for reuse."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 from deeplda.errors import InputError, got
 
 _CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
-_COPIES = 2  # splitting copies the samples, so for a moment a set is there twice
+_COPIES = 2  # splitting copies the samples, so a data set is briefly in memory twice
 
 
 class TooLargeError(InputError):
-    """A set that does not fit in the memory that is free."""
+    """The data does not fit in the available memory."""
 
 
 def available_memory() -> int | None:
-    """Bytes that can be had without swapping, or None where the system does not say."""
+    """Return the bytes that can be allocated without swapping, or None if the system does not report them."""
     known = [int(text) for text in map(_text, _CGROUP_LIMITS) if text.isdigit()]
     for line in _text(Path("/proc/meminfo")).splitlines():
         if line.startswith("MemAvailable:"):
@@ -30,15 +30,18 @@ def available_memory() -> int | None:
 
 
 def require_memory(samples_bytes: int, what: str) -> None:
-    """Raise TooLargeError where `what`, whose samples take `samples_bytes`, would not fit."""
+    """Raise TooLargeError if samples of this many bytes, twice, exceed the available memory.
+
+    Every reader calls this with the declared size before it allocates anything. `what` names the data in the error.
+    """
     available = available_memory()
     needed = _COPIES * samples_bytes
     if available is not None and needed > available:
         raise TooLargeError(
             got(
-                f"{what} takes {_gib(needed)} to read and {_gib(available)} is free",
-                need="a set that fits in memory",
-                do="pass a smaller --image-size, or give fewer samples",
+                f"reading {what} takes {_gib(needed)}, but {_gib(available)} is available",
+                need="data that fits in memory",
+                do="pass a smaller --image-size or use fewer samples",
             )
         )
 
@@ -54,17 +57,20 @@ def _text(path: Path) -> str:
         return ""
 
 
-# Of glibc's malloc.h; on another C library there is no such function, and nothing is done.
+# Parameters of mallopt, from glibc's malloc.h.
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4
 
 
 def keep_freed_memory() -> None:
-    """Have this process keep the large blocks it frees, instead of giving each back to the system.
+    """Make this process keep the large blocks it frees instead of returning each to the system.
 
-    A step of a convolutional network takes and frees gigabytes in blocks of many megabytes. By default each comes
-    fresh from the system, which clears it page by page: a quarter of the time of a narrow DorferNet's step. The
-    price is a peak of memory that is up to a third higher. For a process of our own: it holds for all that runs in it.
+    A training step of a convolutional network allocates and frees gigabytes in blocks of many megabytes. By default
+    the system maps and clears every block again, which takes a quarter of a narrow DorferNet's step. In exchange, peak
+    memory rises by up to a third. The setting affects the whole process, so call it only in a process of our own.
+    Without glibc it has no effect.
     """
+    if os.name != "posix":
+        return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_MMAP_MAX, 0)

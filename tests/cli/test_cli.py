@@ -122,4 +122,4 @@ def test_network_and_data_commands(tmp_path):
     assert listed == {
         "data": {"digits": True, "cifar10": False, "stl10": False, "mnist": False, "fashion-mnist": False}
     }
-    assert deeplda("data", "check", "digits", cwd=tmp_path, check=0).stdout.startswith("whole")
+    assert deeplda("data", "check", "digits", cwd=tmp_path, check=0).stdout.startswith("ok")

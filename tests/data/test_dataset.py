@@ -1,10 +1,16 @@
-"""Data, its parts and its fingerprint."""
+"""Data, its parts and its fingerprint; splits are exact, stratified, complete and reproducible."""
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from deeplda.data import Data, Part
+from deeplda.data.dataset import Data, Part, Source, complete
+from deeplda.errors import InputError
+from deeplda.sampling import allocate, stratified
 
 
 def small() -> Data:
@@ -52,3 +58,93 @@ def test_fingerprint_does_not_depend_on_memory_layout() -> None:
     data = small()
     strided = data.train.inputs.transpose(0, 1, 3, 2).copy().transpose(0, 1, 3, 2)
     assert replace(data, train=Part(strided, data.train.labels)).fingerprint == data.fingerprint
+
+
+def source(counts: list[int], **more: object) -> Source:
+    """A source with one input value, the number of the sample, so that samples are distinguishable."""
+    labels = np.repeat(np.arange(len(counts)), counts).astype(np.int64)
+    rows = np.arange(len(labels), dtype=np.float32)[:, None]
+    return Source("s", Part(rows, labels), tuple(map(str, range(len(counts)))), **more)  # type: ignore[arg-type]
+
+
+def numbers(part: Part) -> list[int]:
+    return [int(x) for x in part.inputs[:, 0]]
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=8), st.integers(0, 200))
+def test_allocation_is_exact_and_by_largest_remainder(counts: list[int], size: int) -> None:
+    n, taken = sum(counts), allocate(np.array(counts), size)
+    size = min(size, n - len(counts))
+    assert taken.sum() == size
+    assert all(0 <= t <= c - 1 for t, c in zip(taken, counts, strict=True))
+    quotas = [c * size / n for c in counts]
+    if all(np.ceil(q) <= c - 1 for q, c in zip(quotas, counts, strict=True)):
+        assert all(np.floor(q) <= t <= np.ceil(q) for q, t in zip(quotas, taken, strict=True))
+
+
+@given(st.lists(st.integers(1, 30), min_size=2, max_size=6).filter(lambda c: sum(c) >= len(c) + 2), st.integers(0, 99))
+def test_three_parts_are_disjoint_cover_all_and_keep_every_class_in_train(counts: list[int], seed: int) -> None:
+    data = complete(source(counts), seed)
+    parts = (data.train, data.val, data.test)
+    n = sum(counts)
+    assert sorted(number for part in parts for number in numbers(part)) == list(range(n))
+    assert set(data.train.labels) == set(range(len(counts)))
+    wish = max(1, int(n * 0.15 + 0.5))
+    spare = n - len(counts)
+    assert len(data.test) == min(wish, spare) or len(data.test) == wish
+    assert len(data.val) == min(wish, spare - len(data.test))
+
+
+def test_the_papers_splits_are_exact() -> None:
+    cifar = complete(source([5000] * 10, test=source([1] * 10).train, val_share=0.04), 0)
+    assert Counter(cifar.val.labels.tolist()) == dict.fromkeys(range(10), 200)
+    assert len(cifar.train) == 48_000
+    stl = complete(source([500] * 10, test=source([1] * 10).train, val_share=0.2), 0)
+    assert Counter(stl.val.labels.tolist()) == dict.fromkeys(range(10), 100)
+
+
+def test_seventy_fifteen_fifteen() -> None:
+    data = complete(source([100, 60, 40]), 0)
+    assert [Counter(p.labels.tolist()) for p in (data.train, data.val, data.test)] == [
+        {0: 70, 1: 42, 2: 28},
+        {0: 15, 1: 9, 2: 6},
+        {0: 15, 1: 9, 2: 6},
+    ]
+
+
+def test_seed_moves_the_split_and_nothing_else_does() -> None:
+    a, same, b = (complete(source([50, 50]), seed) for seed in (0, 0, 1))
+    assert numbers(a.val) == numbers(same.val)
+    assert numbers(a.val) != numbers(b.val)
+    assert numbers(a.val) == sorted(numbers(a.val))
+
+
+def test_given_parts_are_kept() -> None:
+    other = source([3, 3]).train
+    kept = complete(source([20, 20], val=other), 0)
+    assert kept.val is other
+    assert len(kept.test) == 6
+    unsplit = complete(source([20, 20], val=other, test=other), 0)
+    assert len(unsplit.train) == 40
+
+
+def test_a_class_of_one_stays_in_train() -> None:
+    data = complete(source([1, 30, 1]), 3)
+    assert set(data.train.labels) == {0, 1, 2}
+    assert set(data.val.labels) == set(data.test.labels) == {1}
+
+
+def test_rest_and_chosen_are_ascending() -> None:
+    labels = np.random.default_rng(0).integers(0, 4, 101)
+    rest, taken = stratified(labels, 33, np.random.default_rng(1))
+    assert sorted([*rest, *taken]) == list(range(101))
+    assert (np.diff(rest) > 0).all()
+    assert (np.diff(taken) > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("counts", "says"), [([1, 1, 1], "none to spare"), ([9], "one class only"), ([2, 1], "none to")]
+)
+def test_too_little_is_refused(counts: list[int], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        complete(source(counts), 0)

@@ -8,7 +8,8 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from deeplda.data import check_data, folder, load_data, memory
+from deeplda import memory
+from deeplda.data import check_data, folder, load_data
 from deeplda.errors import InputError
 
 
@@ -31,7 +32,7 @@ def photos(root: Path, parts: tuple[str, ...] = ("",), n: int = 10, shape: tuple
 
 
 def test_every_pixel_in_sorted_order(tmp_path: Path) -> None:
-    source = folder.read(photos(tmp_path / "pets"), None, False)
+    source = folder.read_folder(photos(tmp_path / "pets"), None, False)
     assert (source.name, source.class_names, source.test, source.val) == ("pets", ("cat", "dog"), None, None)
     expected = np.stack([pixels(100 * c + i) for c in range(2) for i in range(10)]).transpose(0, 3, 1, 2)
     np.testing.assert_array_equal(source.train.inputs, expected)
@@ -44,8 +45,8 @@ def test_samples_keep_their_files_through_split_and_resize(tmp_path: Path) -> No
     for part in (data.train, data.val, data.test):
         assert part.files is not None
         for image, file in zip(part.inputs, part.files, strict=True):
-            whole = np.asarray(Image.open(tmp_path / file).resize((5, 5), Image.Resampling.BILINEAR))
-            np.testing.assert_array_equal(image, whole.transpose(2, 0, 1))
+            expected = np.asarray(Image.open(tmp_path / file).resize((5, 5), Image.Resampling.BILINEAR))
+            np.testing.assert_array_equal(image, expected.transpose(2, 0, 1))
 
 
 @pytest.mark.parametrize("val", ["val", "valid", "validation", "Val"])
@@ -57,20 +58,20 @@ def test_parts_as_given(tmp_path: Path, val: str) -> None:
 
 
 def test_missing_parts_are_split_off(tmp_path: Path) -> None:
-    whole = load_data(photos(tmp_path / "a", n=100))
-    assert [len(part) for part in (whole.train, whole.val, whole.test)] == [140, 30, 30]
+    unsplit = load_data(photos(tmp_path / "a", n=100))
+    assert [len(part) for part in (unsplit.train, unsplit.val, unsplit.test)] == [140, 30, 30]
     tested = load_data(photos(tmp_path / "b", ("train", "test"), n=20))
     assert [len(part) for part in (tested.train, tested.val, tested.test)] == [34, 6, 40]
 
 
-def test_grey_only_where_all_are_grey(tmp_path: Path) -> None:
+def test_grey_only_if_all_are_grey(tmp_path: Path) -> None:
     photos(tmp_path, shape=(5, 6))
     assert load_data(tmp_path).sample_shape == (1, 5, 6)
     save(tmp_path / "dog" / "colour.png", pixels(7))
     assert load_data(tmp_path).sample_shape == (3, 5, 6)
 
 
-def test_other_and_hidden_files_are_passed_over_and_suffixes_in_any_case(tmp_path: Path) -> None:
+def test_other_and_hidden_files_are_ignored_and_suffixes_may_be_upper_case(tmp_path: Path) -> None:
     photos(tmp_path)
     (tmp_path / "cat" / "notes.txt").write_text("x")
     (tmp_path / "cat" / "._00.png").write_text("x")
@@ -82,7 +83,7 @@ def test_other_and_hidden_files_are_passed_over_and_suffixes_in_any_case(tmp_pat
     assert len(listing.files) == 21
 
 
-def test_sizes_must_agree_or_be_made_to(tmp_path: Path) -> None:
+def test_sizes_must_agree_unless_resized(tmp_path: Path) -> None:
     photos(tmp_path)
     save(tmp_path / "dog" / "big.png", pixels(1, (9, 8, 3)))
     with pytest.raises(InputError, match=r"00\.png is 6 x 5 and .*big\.png is 8 x 9 pixels.*--image-size"):
@@ -90,10 +91,10 @@ def test_sizes_must_agree_or_be_made_to(tmp_path: Path) -> None:
     assert load_data(tmp_path, image_size=4).sample_shape == (3, 4, 4)
 
 
-def test_broken_files_stop_or_are_left_out(tmp_path: Path) -> None:
+def test_broken_files_raise_or_are_skipped(tmp_path: Path) -> None:
     photos(tmp_path)
     text, cut = tmp_path / "cat" / "text.jpg", save(tmp_path / "dog" / "cut.png", pixels(1))
-    text.write_text("no image")
+    text.write_text("not an image")
     cut.write_bytes(cut.read_bytes()[:70])
     with pytest.raises(InputError, match=r"(text\.jpg|cut\.png) cannot be read"):
         load_data(tmp_path)
@@ -125,21 +126,21 @@ def test_classes_must_be_the_same_in_every_part(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("folders", "says"),
     [
-        ([], "has no sub-folders"),
-        (["train"], "has no sub-folders"),
-        (["bus", "train"], "if it is a class itself, rename it"),
+        ([], "has no subfolders"),
+        (["train"], "has no subfolders"),
+        (["bus", "train"], "is itself a class, rename it"),
         (["test/a"], "test/ but no train/"),
         (["train/a", "val/a", "valid/a"], "both val/ and valid/"),
     ],
 )
-def test_folders_that_are_no_set(tmp_path: Path, folders: list[str], says: str) -> None:
+def test_folders_that_are_not_data_sets(tmp_path: Path, folders: list[str], says: str) -> None:
     for name in folders:
         (tmp_path / name).mkdir(parents=True)
     with pytest.raises(InputError, match=says):
         load_data(tmp_path)
 
 
-def test_links_are_followed_but_never_round_in_circles(tmp_path: Path) -> None:
+def test_links_are_followed_without_endless_loops(tmp_path: Path) -> None:
     photos(tmp_path / "real")
     root = tmp_path / "linked"
     root.mkdir()
@@ -150,7 +151,7 @@ def test_links_are_followed_but_never_round_in_circles(tmp_path: Path) -> None:
     assert len(folder.list_images(root).files) == 20
 
 
-def test_too_large_for_memory_is_refused_before_decoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_for_memory_is_rejected_before_decoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     photos(tmp_path)
     monkeypatch.setattr(memory, "available_memory", lambda: 10_000)
     monkeypatch.setattr(folder, "decode", lambda *_: pytest.fail("decoded"))
@@ -162,18 +163,18 @@ def test_check_lists_classes_and_broken_files(tmp_path: Path) -> None:
     photos(tmp_path)
     (tmp_path / "dog" / "bad.png").write_text("x")
     rows = check_data(tmp_path)
-    assert [(row.found, row.whole) for row in rows[:2]] == [
+    assert [(row.found, row.ok) for row in rows[:2]] == [
         ("train, cat: 10 images", True),
         ("train, dog: 10 images", True),
     ]
-    assert [(row.file.name, row.whole) for row in rows[2:]] == [("bad.png", False)]
+    assert [(row.file.name, row.ok) for row in rows[2:]] == [("bad.png", False)]
     (tmp_path / "emu").mkdir()
     rows = check_data(tmp_path)
-    assert [(row.found, row.whole) for row in rows[2:3]] == [("train, emu: 0 images", False)]
-    assert [(row.file.name, row.whole) for row in rows[3:]] == [("bad.png", False)]
+    assert [(row.found, row.ok) for row in rows[2:3]] == [("train, emu: 0 images", False)]
+    assert [(row.file.name, row.ok) for row in rows[3:]] == [("bad.png", False)]
 
 
-def test_a_name_that_is_no_text(tmp_path: Path) -> None:
+def test_a_class_name_that_is_not_utf_8(tmp_path: Path) -> None:
     for name in (b"a", b"\xff\n"):
         folder = tmp_path / os.fsdecode(name)
         folder.mkdir()
@@ -182,5 +183,5 @@ def test_a_name_that_is_no_text(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"is named '\\udcff\\n', need UTF-8"):
         load_data(tmp_path)
     (row,) = check_data(tmp_path)
-    assert not row.whole
+    assert not row.ok
     assert "need UTF-8" in row.found

@@ -1,4 +1,4 @@
-"""Image files become pixels: modes, depth, orientation, size, and what cannot be read."""
+"""Decoding image files: modes, depth, orientation, size, and broken files."""
 
 import os
 import struct
@@ -30,10 +30,10 @@ def save(path: Path, pixels: NDArray[np.generic] | Image.Image, **more: object) 
 def test_lossless_formats_give_every_pixel(tmp_path: Path, suffix: str) -> None:
     path = save(tmp_path / f"a.{suffix}", COLOUR, **({"lossless": True} if suffix == "webp" else {}))
     np.testing.assert_array_equal(decode(path, 3), COLOUR.transpose(2, 0, 1))
-    assert read_header(path) == Header(6, 4, grey=False)
+    assert read_header(path) == Header((6, 4), grey=False)
 
 
-def test_grey_and_colour_meet(tmp_path: Path) -> None:
+def test_grey_and_colour_are_converted(tmp_path: Path) -> None:
     grey, colour = save(tmp_path / "g.png", GREY), save(tmp_path / "c.png", COLOUR)
     assert read_header(grey).grey
     np.testing.assert_array_equal(decode(grey, 1), GREY[None])
@@ -42,7 +42,7 @@ def test_grey_and_colour_meet(tmp_path: Path) -> None:
     assert np.abs(decode(colour, 1)[0] - luma).max() <= 1
 
 
-def test_jpeg_is_near_what_was_written(tmp_path: Path) -> None:
+def test_jpeg_is_close_to_the_original(tmp_path: Path) -> None:
     flat = np.full((16, 16, 3), (200, 100, 50), dtype=np.uint8)
     path = save(tmp_path / "a.jpeg", flat, quality=95)
     assert np.abs(decode(path, 3).astype(int) - flat.transpose(2, 0, 1)).max() <= 3
@@ -80,9 +80,9 @@ def test_palette_bilevel_and_cmyk(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["png", "webp"])
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_exif_orientation_turns_the_image_upright(tmp_path: Path, orientation: int, suffix: str) -> None:
-    # How an upright image must be stored for each tag, by the definition of the tag (row 0 and column 0 of the
-    # stored image are which sides of the shown one).
+def test_exif_orientation_is_applied(tmp_path: Path, orientation: int, suffix: str) -> None:
+    # How an upright image must be stored for each value of the tag, by the tag's definition: it says which sides of
+    # the upright image the first row and the first column of the stored image are.
     stored = {
         1: COLOUR,
         2: COLOUR[:, ::-1],
@@ -98,12 +98,12 @@ def test_exif_orientation_turns_the_image_upright(tmp_path: Path, orientation: i
     more = {"lossless": True} if suffix == "webp" else {}
     path = save(tmp_path / f"a.{suffix}", np.ascontiguousarray(stored), exif=exif, **more)
     np.testing.assert_array_equal(decode(path, 3), COLOUR.transpose(2, 0, 1))
-    assert read_header(path) == Header(6, 4, grey=False)
+    assert read_header(path) == Header((6, 4), grey=False)
 
 
-def test_a_broken_exif_tag_does_not_spoil_the_image(tmp_path: Path) -> None:
+def test_a_broken_exif_tag_is_ignored(tmp_path: Path) -> None:
     path = save(tmp_path / "a.png", COLOUR, exif=b"Exif\x00\x00garbage")
-    assert in_threads(read_header, [path]) == [Header(6, 4, grey=False)]
+    assert in_threads(read_header, [path]) == [Header((6, 4), grey=False)]
     np.testing.assert_array_equal(decode(path, 3), COLOUR.transpose(2, 0, 1))
 
 
@@ -126,7 +126,7 @@ def test_read_images_resizes_all_alike(tmp_path: Path) -> None:
         read_images(paths, channels=2, image_size=(2, 2))
 
 
-def test_shrinking_averages_and_arrays_shrink_as_files_do(tmp_path: Path) -> None:
+def test_arrays_are_resized_as_files_are(tmp_path: Path) -> None:
     board = np.indices((64, 64)).sum(0) % 2 * 255
     path = save(tmp_path / "a.png", board.astype(np.uint8))
     small = decode(path, 1, (8, 8))
@@ -143,7 +143,7 @@ def png_header_only(width: int, height: int) -> bytes:
 
 
 @pytest.mark.parametrize("side", [12_000, 100_000])
-def test_decompression_bombs_are_refused_by_name(tmp_path: Path, side: int) -> None:
+def test_decompression_bombs_are_rejected_by_name(tmp_path: Path, side: int) -> None:
     path = tmp_path / "bomb.png"
     path.write_bytes(png_header_only(side, side))
     with pytest.raises(InputError, match=r"bomb\.png has more than .* pixels"):
@@ -164,9 +164,9 @@ def broken_files(folder: Path) -> list[Path]:
     return [*paths, gif.rename(folder / "gif_in_disguise.png")]
 
 
-def test_broken_files_are_refused_by_name(tmp_path: Path) -> None:
+def test_broken_files_are_rejected_by_name(tmp_path: Path) -> None:
     for path in broken_files(tmp_path):
-        with pytest.raises(InputError, match=rf"{path.name} cannot be read .* need a whole PNG"):
+        with pytest.raises(InputError, match=rf"{path.name} cannot be read .* need an intact PNG"):
             read_images([path], channels=3, image_size=(4, 4))
 
 
@@ -177,7 +177,7 @@ def test_missing_file_and_folder_instead_of_file(tmp_path: Path) -> None:
         read_images([tmp_path], channels=1, image_size=(1, 1))
 
 
-def test_pillow_warns_nobody_and_filters_are_restored(tmp_path: Path) -> None:
+def test_warnings_are_silenced_and_filters_restored(tmp_path: Path) -> None:
     before = list(warnings.filters)
     path = save(tmp_path / "a.png", COLOUR)
 
@@ -242,14 +242,14 @@ def test_images_without_pixels(tmp_path: Path, size: tuple[int, int]) -> None:
             read_images([tmp_path / name], channels=3, image_size=(4, 4))
 
 
-def test_animated_png_gives_its_first_frame_and_other_formats_are_refused(tmp_path: Path) -> None:
+def test_animated_png_gives_its_first_frame_and_other_formats_are_rejected(tmp_path: Path) -> None:
     frames = [Image.fromarray(COLOUR), Image.fromarray(255 - COLOUR)]
     frames[0].save(tmp_path / "a.png", save_all=True, append_images=frames[1:])
     np.testing.assert_array_equal(decode(tmp_path / "a.png", 3), COLOUR.transpose(2, 0, 1))
     frames[0].save(tmp_path / "animated.gif", save_all=True, append_images=frames[1:])
     Image.fromarray(np.arange(64, dtype=np.uint16).reshape(8, 8)).save(tmp_path / "deep.tiff")
     for name in ("animated.gif", "deep.tiff"):
-        with pytest.raises(InputError, match="not an image we know"):
+        with pytest.raises(InputError, match="unknown image format"):
             decode(tmp_path / name, 3)
 
 
@@ -258,7 +258,7 @@ def test_a_large_sixteen_bit_image_takes_little_more_than_its_pixels(tmp_path: P
     assert (read_images([tmp_path / "deep.png"], channels=1, image_size=(8, 8)) == 255).all()
 
 
-def test_a_pipe_is_no_image(tmp_path: Path) -> None:
+def test_a_pipe_is_not_an_image(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.png")
     with pytest.raises(InputError, match="not a regular file"):
         decode(tmp_path / "pipe.png", 3)

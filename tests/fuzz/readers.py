@@ -4,7 +4,6 @@ import gzip
 import hashlib
 import io
 import json
-import pickle
 import tarfile
 import tempfile
 import zipfile
@@ -21,11 +20,9 @@ from safetensors.numpy import save as save_arrays
 from torch import nn
 
 from deeplda.data import Data, Part, read_images
-from deeplda.data.archive import unpack
-from deeplda.data.cifar10 import read_batch
-from deeplda.data.mnist import read_idx
-from deeplda.data.npz import read as read_npz
-from deeplda.data.stl10 import _read_part as read_stl10
+from deeplda.data.download import unpack
+from deeplda.data.formats import KNOWN_SETS, read_idx
+from deeplda.data.npz import read_npz
 from deeplda.estimators import DeepLDAClassifier
 from deeplda.experiments.recipes import read_recipe
 from deeplda.experiments.results import read_results
@@ -103,16 +100,10 @@ def archive():
     return Reader({"a.tar.gz": packed(raw)}, lies, lambda at: unpack(at / "a.tar.gz", at / "out", wanted, 10_000))
 
 
-def cifar10_binary():
+def cifar10():
     content = b"".join(bytes([label]) + bytes(3072) for label in (3, 9))
-    return Reader({"x.bin": content}, in_file("x.bin", bytes_changed(content)), lambda at: read_batch(at / "x.bin"))
-
-
-def cifar10_pickle():
-    images = np.random.default_rng(0).integers(0, 256, (1, 3072), dtype=np.uint8)
-    contents = [pickle.dumps({b"data": images, b"labels": [4]}, protocol) for protocol in (2, 4)]
-    lies = in_file("batch", *map(bytes_changed, contents))
-    return Reader({"batch": contents[0]}, lies, lambda at: read_batch(at / "batch"))
+    lies = in_file("x.bin", bytes_changed(content))
+    return Reader({"x.bin": content}, lies, lambda at: KNOWN_SETS["cifar10"].describe(at / "x.bin"))
 
 
 def mnist():
@@ -130,9 +121,10 @@ def mnist():
 
 
 def stl10():
-    valid = {"X.bin": bytes(2 * 27_648), "y.bin": bytes([1, 10])}
+    valid = {"train_X.bin": bytes(2 * 27_648), "train_y.bin": bytes([1, 10])}
     lies = st.one_of(*(in_file(name, bytes_changed(content)) for name, content in valid.items()))
-    return Reader(valid, lies, lambda at: read_stl10(at / "X.bin", at / "y.bin"))
+    valid |= {"test_X.bin": bytes(27_648), "test_y.bin": b"\1"}
+    return Reader(valid, lies, KNOWN_SETS["stl10"].read)
 
 
 def npz():
@@ -404,7 +396,7 @@ def sweep_results():
 
 
 OF_DATA_AND_MODELS = (
-    archive, cifar10_binary, cifar10_pickle, mnist, stl10, npz, images,
+    archive, cifar10, mnist, stl10, npz, images,
     model_card, model_weights, autoencoder, classifier,
 )  # fmt: skip
 OF_RUNS_AND_SWEEPS = (

@@ -13,8 +13,8 @@ def test_a_sheet_for_each_class_and_the_reconstructions(tmp_path):
     config = RunConfig(
         data="digits", subclasses=2, epochs=1, width=0.25, autoencoder_epochs=1, cluster_starts=1, embedding_dim=20
     )
-    run_to_end(config, tmp_path, Progress("quiet"))
-    files = write_subclass_pictures(tmp_path, Progress("quiet"))
+    run_to_end(config, tmp_path, Progress())
+    files = write_subclass_pictures(tmp_path, Progress())
     assert [file.name for file in files] == ["reconstructions.png"] + [f"subclasses-{d}-{d}.png" for d in range(10)]
     assert all(file.read_bytes().startswith(b"\x89PNG") for file in files)
     assert "3/1" in (tmp_path / "figures" / "subclasses-3-3.svg").read_text()
@@ -22,7 +22,7 @@ def test_a_sheet_for_each_class_and_the_reconstructions(tmp_path):
 
 def test_a_plain_run_has_none(tmp_path):
     (tmp_path / "run.toml").write_text(RunConfig(data="digits").to_toml())
-    assert write_subclass_pictures(tmp_path, Progress("quiet")) == []
+    assert write_subclass_pictures(tmp_path, Progress()) == []
 
 
 def test_nearest_to_centres_against_a_search():

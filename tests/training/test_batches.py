@@ -5,6 +5,7 @@ import torch
 
 from deeplda.data import Part
 from deeplda.training.batches import BatchSource
+from deeplda.training.config import LoopConfig
 
 CPU = torch.device("cpu")
 
@@ -17,7 +18,7 @@ def images(n=6, channels=3, height=5, width=7):
 def test_without_augmentation_the_images_are_as_stored_and_channels_last():
     part = images()
     places = np.array([4, 1, 1])
-    inputs, labels = BatchSource(part, CPU).batch(places, 0)
+    inputs, labels = BatchSource(part, CPU, LoopConfig()).batch(places, 0)
     assert np.array_equal(inputs.numpy(), part.inputs[places])
     assert labels.tolist() == [4, 1, 1]
     assert inputs.is_contiguous(memory_format=torch.channels_last)
@@ -25,7 +26,7 @@ def test_without_augmentation_the_images_are_as_stored_and_channels_last():
 
 def test_every_image_is_flipped_or_not():
     part = images()
-    source = BatchSource(part, CPU, flip=True)
+    source = BatchSource(part, CPU, LoopConfig(flip=True))
     torch.manual_seed(0)
     flipped = 0
     for _ in range(20):
@@ -39,7 +40,7 @@ def test_every_image_is_flipped_or_not():
 
 def test_alternating_flips_mirror_each_image_in_every_second_epoch():
     part = images(n=200)
-    source = BatchSource(part, CPU, flip=True, flip_order="alternating", seed=3)
+    source = BatchSource(part, CPU, LoopConfig(flip=True, flip_order="alternating", seed=3))
 
     def mirrored(epoch):
         pixels = source.batch(np.arange(200), epoch)[0].numpy()
@@ -51,13 +52,13 @@ def test_alternating_flips_mirror_each_image_in_every_second_epoch():
     assert 70 < first.sum() < 130
     assert np.array_equal(mirrored(1), ~first)
     assert np.array_equal(mirrored(4), first)
-    other = BatchSource(part, CPU, flip=True, flip_order="alternating", seed=4)
+    other = BatchSource(part, CPU, LoopConfig(flip=True, flip_order="alternating", seed=4))
     assert not np.array_equal(other.batch(np.arange(200), 0)[0], source.batch(np.arange(200), 0)[0])
 
 
 def test_every_image_is_moved_by_a_step_and_mirrored_at_the_edge():
     part = images()
-    source = BatchSource(part, CPU, translate=2)
+    source = BatchSource(part, CPU, LoopConfig(translate=2))
     padded = np.pad(part.inputs, ((0, 0), (0, 0), (2, 2), (2, 2)), mode="reflect")
     shifts = {(dy, dx): padded[:, :, dy : dy + 5, dx : dx + 7] for dy in range(5) for dx in range(5)}
     torch.manual_seed(0)
@@ -74,11 +75,11 @@ def test_every_image_is_moved_by_a_step_and_mirrored_at_the_edge():
 
 def test_rows_are_left_alone():
     part = Part(np.arange(12, dtype=np.float32).reshape(4, 3), np.arange(4))
-    inputs, labels = BatchSource(part, CPU, flip=True, translate=3).batch(np.array([2, 0]), 0)
+    inputs, labels = BatchSource(part, CPU, LoopConfig(flip=True, translate=3)).batch(np.array([2, 0]), 0)
     assert inputs.tolist() == [[6, 7, 8], [0, 1, 2]]
     assert labels.tolist() == [2, 0]
 
 
 def test_a_translation_larger_than_the_image_is_survived():
-    source = BatchSource(images(height=2, width=2), CPU, translate=9)
+    source = BatchSource(images(height=2, width=2), CPU, LoopConfig(translate=9))
     assert source.batch(np.arange(6), 0)[0].shape == (6, 3, 2, 2)

@@ -31,8 +31,8 @@ def test_any_name_of_data_survives(name):
         ("alhpa = 1", "alhpa is not a setting"),
         ('epochs = "many"', "epochs is 'many'"),
         ("alpha = [", "cannot be read as TOML"),
-        ('objective = "dlda"\nalpha = 0.5', "objective dlda is alpha 1"),
-        ('scatter = "dorfer"\nstatistic = "wilks"', "scatter dorfer goes with"),
+        ('objective = "dlda"\nalpha = 0.5', "dlda has no alpha"),
+        ('scatter = "dorfer"\nstatistic = "wilks"', "scatter dorfer needs"),
         ("train_on_all = true\npatience = 3", "patience needs the validation part"),
     ],
 )

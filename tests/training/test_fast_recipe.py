@@ -17,7 +17,7 @@ from deeplda.training.pipeline import run_to_end
 from deeplda.training.preparation import read_data
 from deeplda.training.progress import Progress
 from deeplda.training.run_folder import read_metrics
-from deeplda.training.trainee import assemble
+from deeplda.training.trainee import build_trainee
 
 SMALL = {"width": 0.125, "batch_size": 60, "epochs": 2}
 
@@ -34,16 +34,16 @@ def images(tmp_path_factory):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, images):
     folder = tmp_path_factory.mktemp("runs") / "fast"
-    return folder, run_to_end(settings(images), folder, Progress("quiet"))
+    return folder, run_to_end(settings(images), folder, Progress()).summary
 
 
 def test_it_learns(run):
-    assert run[1]["test"]["accuracy"] > 0.9
+    assert run[1].test.accuracy > 0.9
 
 
 def test_the_network_starts_whitened_by_the_training_part(images):
     config = settings(images)
-    classifier = assemble(config, read_data(config))
+    classifier = build_trainee(config, read_data(config))
     network = classifier.model.network
     assert isinstance(network, FastNet)
     inputs = torch.from_numpy(read_data(config).train.inputs)
@@ -52,7 +52,7 @@ def test_the_network_starts_whitened_by_the_training_part(images):
 
 
 def test_whitening_stays_as_it_was(run, images):
-    before = assemble(settings(images), read_data(settings(images))).model.network.whitening.convolution.weight
+    before = build_trainee(settings(images), read_data(settings(images))).model.network.whitening.convolution.weight
     assert torch.equal(load(run[0]).network.whitening.convolution.weight, before)
 
 
@@ -61,16 +61,16 @@ def test_mirrored_scores_are_those_of_the_mean_embedding(run, images):
     mean = (model.transform(test.inputs) + model.transform(test.inputs[:, :, :, ::-1].copy())) / 2
     decided = model.class_scores(torch.from_numpy(mean)).argmax(1).numpy()
     found = evaluate(model, test, mirror=True)
-    assert found["accuracy"] == pytest.approx(np.mean(decided == test.labels))
-    assert run[1]["mirrored"]["test"] == found
-    assert run[1]["mirrored"]["validation"]["n"] == run[1]["validation"]["n"]
+    assert found.accuracy == pytest.approx(np.mean(decided == test.labels))
+    assert run[1].mirrored["test"] == found
+    assert run[1].mirrored["validation"].n == run[1].validation.n
 
 
 def test_rows_have_no_mirror_image(tmp_path):
     data = row_set(tmp_path / "rows.npz", ["a", "b"])
     with pytest.raises(InputError, match="images"):
-        run_to_end(RunConfig(data=str(data), epochs=1, tta="mirror"), tmp_path / "run", Progress("quiet"))
-    run_to_end(RunConfig(data=str(data), epochs=1), tmp_path / "run", Progress("quiet"))
+        run_to_end(RunConfig(data=str(data), epochs=1, tta="mirror"), tmp_path / "run", Progress())
+    run_to_end(RunConfig(data=str(data), epochs=1), tmp_path / "run", Progress())
     with pytest.raises(InputError, match="images"):
         evaluate(load(tmp_path / "run"), read_data(RunConfig(data=str(data))).test, mirror=True)
 
@@ -79,7 +79,7 @@ def test_rows_have_no_mirror_image(tmp_path):
 def test_rows_can_be_neither_mirrored_nor_moved(augmentation, tmp_path):
     config = RunConfig(data=str(row_set(tmp_path / "rows.npz", ["a", "b"])), epochs=1, **augmentation)
     with pytest.raises(InputError, match=f"{next(iter(augmentation))} for samples of shape .* need images"):
-        run_to_end(config, tmp_path / "run", Progress("quiet"))
+        run_to_end(config, tmp_path / "run", Progress())
 
 
 def test_cost_by_hand(run, images):
@@ -88,18 +88,18 @@ def test_cost_by_hand(run, images):
     once = 2 * 32 * 3 + sum(2 * 9 * inputs * outputs * side**2 for inputs, outputs, side in layers)
     whitening = 2 * 4 * 3 * 24 * 23**2
     # The whitening's bias is trained, its filters and the image are not: its backward pass costs no products.
-    assert run[1]["flops"] == 2 * len(read_data(settings(images)).train) * (3 * once + whitening)
+    assert run[1].flops == 2 * len(read_data(settings(images)).train) * (3 * once + whitening)
 
 
 def test_the_last_training_has_all_images_and_no_validation(run, tmp_path, images):
     parts, folder = read_data(settings(images)), tmp_path / "all"
     config = settings(images, train_on_all=True)
     assert len(read_data(config).train) == len(parts.train) + len(parts.val)
-    found = run_to_end(config, folder, Progress("quiet"))
-    assert found["validation"] is None
-    assert (found["best_epoch"], found["epochs"]) == (2, 2)
-    assert found["test"]["n"] == run[1]["test"]["n"]
-    assert found["flops"] * len(parts.train) == run[1]["flops"] * (len(parts.train) + len(parts.val))
-    assert [row["validation"] for row in read_metrics(folder)] == [None] * 3
-    with pytest.raises(InputError, match="the validation part that train_on_all trains on"):
+    found = run_to_end(config, folder, Progress()).summary
+    assert found.validation is None
+    assert (found.best_epoch, found.epochs) == (2, 2)
+    assert found.test.n == run[1].test.n
+    assert found.flops * len(parts.train) == run[1].flops * (len(parts.train) + len(parts.val))
+    assert [row.validation for row in read_metrics(folder)] == [None] * 3
+    with pytest.raises(InputError, match="validation part"):
         TrialProgress(print).start(config, read_data(config), Counters(), [])

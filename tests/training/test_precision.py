@@ -9,7 +9,7 @@ from deeplda.data import load_data
 from deeplda.training.config import RunConfig
 from deeplda.training.pipeline import run_to_end
 from deeplda.training.progress import Progress
-from deeplda.training.trainee import assemble
+from deeplda.training.trainee import build_trainee
 
 DATA = load_data("digits")
 INPUTS, LABELS = torch.from_numpy(DATA.train.inputs[:100]), torch.from_numpy(DATA.train.labels[:100])
@@ -37,7 +37,7 @@ def seen_types(classifier):
 @pytest.mark.parametrize("chunk_size", [None, 40])
 @pytest.mark.parametrize("objective", ["rdlda", "cce"])
 def test_the_network_runs_in_bfloat16_and_the_loss_in_float32(objective, chunk_size):
-    classifier = assemble(config(precision="bfloat16", objective=objective, chunk_size=chunk_size), DATA)
+    classifier = build_trainee(config(precision="bfloat16", objective=objective, chunk_size=chunk_size), DATA)
     *outputs, features = seen_types(classifier)[: 2 if chunk_size is None else 4]
     assert set(outputs) == {torch.bfloat16}
     assert features == torch.float32
@@ -48,15 +48,15 @@ def test_the_network_runs_in_bfloat16_and_the_loss_in_float32(objective, chunk_s
 
 @pytest.mark.parametrize("precision", [None, "float32"])
 def test_a_cpu_trains_in_float32_unless_told(precision):
-    assert set(seen_types(assemble(config(precision=precision), DATA))) == {torch.float32}
+    assert set(seen_types(build_trainee(config(precision=precision), DATA))) == {torch.float32}
 
 
 def test_it_learns_as_well(tmp_path):
     found = {
-        precision: run_to_end(config(precision=precision, epochs=5), tmp_path / precision, Progress("quiet"))
+        precision: run_to_end(config(precision=precision, epochs=5), tmp_path / precision, Progress()).summary
         for precision in ("float32", "bfloat16")
     }
-    accuracy = {precision: summary["test"]["accuracy"] for precision, summary in found.items()}
+    accuracy = {precision: summary.test.accuracy for precision, summary in found.items()}
     assert accuracy["bfloat16"] > 0.9
     assert accuracy["bfloat16"] == pytest.approx(accuracy["float32"], abs=0.03)
 
@@ -64,9 +64,9 @@ def test_it_learns_as_well(tmp_path):
 def test_a_processor_without_instructions_for_it_is_told_of(monkeypatch):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True, "avx512_bf16": False})
     with pytest.warns(UserWarning, match="slow in it: use --precision float32"):
-        assemble(config(precision="bfloat16"), DATA)
+        build_trainee(config(precision="bfloat16"), DATA)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assemble(config(), DATA)
+        build_trainee(config(), DATA)
         monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
-        assemble(config(precision="bfloat16"), DATA)
+        build_trainee(config(precision="bfloat16"), DATA)

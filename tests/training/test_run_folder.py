@@ -15,6 +15,7 @@ from deeplda.errors import InputError
 from deeplda.training import run_folder
 from deeplda.training.checkpoint import Counters, Snapshot, read_checkpoint, write_checkpoint
 from deeplda.training.config import RunConfig
+from deeplda.training.metrics import EpochRow, SummaryRow
 from deeplda.training.run_folder import open_run, read_metrics
 
 
@@ -27,6 +28,10 @@ def trained(steps=3):
         network(torch.randn(8, 1, 4, 4)).square().sum().backward()
         optimizer.step()
     return network, optimizer
+
+
+def row(epoch):
+    return EpochRow(kind="epoch", epoch=epoch, loss=1.0, learning_rate=0.1, seconds=1.0, validation=None)
 
 
 def snapshot(epoch=1):
@@ -63,11 +68,11 @@ def test_a_snapshot_does_not_follow_the_training():
     [
         ("state.safetensors", lambda b: b[: len(b) // 2], "damaged"),
         ("state.safetensors", lambda b: b[:-1] + bytes([b[-1] ^ 1]), "damaged"),
-        ("state.safetensors", None, "not a whole checkpoint"),
-        ("checkpoint.json", lambda b: b[:40], "not a whole checkpoint"),
-        ("checkpoint.json", lambda b: b.replace(b'"epoch": 1', b'"epoch": -1'), "not a whole checkpoint"),
+        ("state.safetensors", None, "not a complete checkpoint"),
+        ("checkpoint.json", lambda b: b[:40], "not a complete checkpoint"),
+        ("checkpoint.json", lambda b: b.replace(b'"epoch": 1', b'"epoch": -1'), "not a complete checkpoint"),
         ("checkpoint.json", lambda b: b.replace(b'"run": "', b'"run": "x'), "of another run"),
-        ("checkpoint.json", None, "not a whole checkpoint"),
+        ("checkpoint.json", None, "not a complete checkpoint"),
     ],
 )
 def test_broken_checkpoints_are_refused_and_the_one_before_is_used(tmp_path, file, damage, message):
@@ -148,19 +153,19 @@ def test_other_data_or_settings_make_another_run(tmp_path):
     with open_run(tmp_path / "run", RunConfig(), "data") as run:
         run.save("last", snapshot())
     with (
-        open_run(tmp_path / "run", RunConfig(alpha=0.1), "data") as run,
-        pytest.raises(InputError, match="of other data: nothing"),
+        pytest.raises(InputError, match="other settings"),
+        open_run(tmp_path / "run", RunConfig(alpha=0.1), "data"),
     ):
-        run.latest()
+        pass
     with (
-        pytest.raises(InputError, match=r"the data of .* has changed since it was begun"),
+        pytest.raises(InputError, match=r"the data of .* has changed since"),
         open_run(tmp_path / "run", RunConfig(), "other data"),
     ):
         pass
     (tmp_path / "run" / "environment.json").write_text("gone")
     with (
         open_run(tmp_path / "run", RunConfig(), "other data") as run,
-        pytest.raises(InputError, match="of other data: nothing"),
+        pytest.raises(InputError, match="of other data"),
     ):
         run.latest()
 
@@ -200,23 +205,22 @@ def test_a_folder_that_cannot_be_made(tmp_path):
 def test_metrics_of_later_epochs_and_cut_lines_are_dropped(tmp_path):
     with open_run(tmp_path, RunConfig(), "data") as run:
         for epoch in (1, 2, 3):
-            row = {"kind": "epoch", "epoch": epoch, "loss": 1.0, "learning_rate": 0.1, "seconds": 1.0}
-            run.log(row | {"validation": None})
+            run.log(row(epoch))
         with (tmp_path / "metrics.jsonl").open("a") as stream:
             stream.write('{"kind": "epo')
         run.keep_rows(2)
-        assert [row["epoch"] for row in read_metrics(tmp_path)] == [1, 2]
+        assert [found.epoch for found in read_metrics(tmp_path)] == [1, 2]
 
 
 def test_rows_that_were_lost_are_noted_and_the_run_goes_on(tmp_path):
     with open_run(tmp_path, RunConfig(), "data") as run:
         run.log(row(1))
         run.keep_rows(3)
-        assert run.notes == [f"{tmp_path / 'metrics.jsonl'} has lost 2 of 3 rows: the run goes on without"]
+        assert len(run.notes) == 1
+        assert "2 of 3 rows" in run.notes[0]
         run.log(row(4))
-        scores = row(1)["validation"]
-        run.log(SUMMARY | {"validation": scores, "test": scores, "class_names": ["a", "b"]})
-        assert [found.get("epoch") for found in read_metrics(tmp_path)] == [1, 4, None]
+        run.log(SummaryRow(kind="summary", epochs=4, best_epoch=1, seconds=1.0, validation=None, test=None))
+        assert [type(found) for found in read_metrics(tmp_path)] == [EpochRow, EpochRow, SummaryRow]
 
 
 def test_passwords_are_not_written_down(tmp_path, monkeypatch):
@@ -233,50 +237,6 @@ def test_environment(tmp_path):
         assert environment["data_fingerprint"] == "fingerprint"
         assert environment["versions"]["torch"] == torch.__version__
         assert RunConfig.read(tmp_path / "run.toml") == RunConfig(seed=4)
-
-
-def row(epoch, **changes):
-    scores = {"n": 4, "accuracy": 0.5, "confusion": [[1, 1], [1, 1]]}
-    scores["predictors"] = {"hyperplanes": {"accuracy": 0.5, "balanced_accuracy": 0.5}}
-    found = {"kind": "epoch", "epoch": epoch, "loss": 1.0, "learning_rate": 0.1, "seconds": 1.0, "validation": scores}
-    return found | {"eigenvalues": [1.0]} | changes
-
-
-SUMMARY = {"kind": "summary", "epochs": 1, "best_epoch": 1, "seconds": 1.0, "test": None}
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        b'{"kind": "epoch", "epo',
-        b"garbage",
-        b"\xff\xfe",
-        b"[" * 100_000,
-        b'{"kind": "epoch", "epoch": ' + b"9" * 10_000 + b"}",
-        b"[]",
-        b"null",
-        b'{"kind": "epoch"}',
-        json.dumps(row(True)).encode(),
-        json.dumps(row(2, loss="small")).encode(),
-        json.dumps(row(2, validation=None)).encode(),
-        json.dumps(row(2, eigenvalues=[])).encode(),
-        json.dumps(row(2, validation={"accuracy": float("nan")})).encode(),
-        json.dumps(row(2, steps=0)).encode(),
-        json.dumps(row(1)).encode(),
-        json.dumps({"kind": "summary", "validation": 1, "test": []}).encode(),
-        json.dumps(SUMMARY | {"validation": row(1)["validation"]}).encode(),
-        json.dumps(SUMMARY | {"validation": row(1)["validation"], "class_names": ["a", "b"]}).encode(),
-        json.dumps(SUMMARY | {"validation": row(1)["validation"], "test": row(1)["validation"]}).encode(),
-    ],
-)
-def test_metrics_end_where_they_are_no_metrics(tmp_path, line):
-    (tmp_path / "metrics.jsonl").write_bytes(json.dumps(row(1)).encode() + b"\n" + line + b"\n" + line)
-    assert [found["epoch"] for found in read_metrics(tmp_path)] == [1]
-
-
-def test_a_loss_that_is_not_finite_is_a_loss(tmp_path):
-    (tmp_path / "metrics.jsonl").write_text(json.dumps(row(1, loss=float("nan"), eigenvalues=[float("inf")])) + "\n")
-    assert len(read_metrics(tmp_path)) == 1
 
 
 @pytest.mark.parametrize(
@@ -298,7 +258,7 @@ def test_a_checkpoint_of_another_network_is_not_restored(change):
     network, optimizer = trained()
     taken = Snapshot.of(network, optimizer, Counters())
     lying = {name: value for name, value in (taken.tensors | change).items() if value is not None}
-    with pytest.raises(InputError, match="does not fit this run"):
+    with pytest.raises(InputError, match="does not match this run"):
         Snapshot(lying, Counters()).restore(network, optimizer)
 
 
@@ -310,7 +270,7 @@ def test_the_state_of_adam_is_restored_whole_or_not_at_all():
     taken = Snapshot.of(network, optimizer, Counters())
     taken.restore(network, optimizer)
     del taken.tensors["optimizer.0.exp_avg_sq"]
-    with pytest.raises(InputError, match=r"does not fit this run in optimizer\.0"):
+    with pytest.raises(InputError, match=r"optimizer\.0 .*does not match"):
         taken.restore(network, optimizer)
 
 

@@ -16,12 +16,13 @@ from deeplda.loading import load
 from deeplda.training.autoencoder_stage import SampleAutoencoder
 from deeplda.training.config import RunConfig
 from deeplda.training.evaluation import evaluate, subclass_scores
+from deeplda.training.metrics import EpochRow
 from deeplda.training.pipeline import run_to_end
 from deeplda.training.progress import Progress
 from deeplda.training.run_folder import read_metrics
 from deeplda.training.subclass_stage import read_clusters, subclass_notes
 
-QUIET = Progress("quiet")
+QUIET = Progress()
 
 
 def settings(**more):
@@ -42,7 +43,7 @@ def run(tmp_path_factory):
 
 
 def test_every_stage_is_kept(run, digits):
-    errors = [row["validation"]["error"] for row in read_metrics(run / "autoencoder") if row["kind"] == "epoch"]
+    errors = [row.validation.error for row in read_metrics(run / "autoencoder") if isinstance(row, EpochRow)]
     assert len(errors) == 2
     assert errors[1] < errors[0]
     clusters = read_clusters(run / "subclasses", None, digits)
@@ -61,8 +62,8 @@ def test_the_model_gives_classes_and_subclasses_on_request(run, digits):
     scores = evaluate(model, digits.test)
     by_subclass = subclass_scores(model, digits.test)
     assert sum(found["decided"] for found in by_subclass.values()) == 270
-    assert sum(found["right"] for found in by_subclass.values()) == round(270 * scores["accuracy"])
-    assert scores["accuracy"] == pytest.approx(np.trace(scores["confusion"]) / 270)
+    assert sum(found["right"] for found in by_subclass.values()) == round(270 * scores.accuracy)
+    assert scores.accuracy == pytest.approx(np.trace(scores.confusion) / 270)
 
 
 def test_a_class_can_be_added_to_subclasses(run, digits):
@@ -111,7 +112,7 @@ def test_broken_or_foreign_subclasses_are_found_anew(run, digits, tmp_path):
 def test_a_batch_too_small_for_the_subclasses_is_told(run, digits):
     clusters = read_clusters(run / "subclasses", None, digits)
     assert any("--batch-size 100 or more" in note for note in subclass_notes(clusters, 99))
-    assert subclass_notes(clusters, 100) == ["10 classes in 20 subclasses", *clusters.notes]
+    assert subclass_notes(clusters, 100) == ["split 10 classes into 20 subclasses", *clusters.notes]
 
 
 def test_reconstructions_are_in_the_range_of_the_data_and_as_good_as_logged(run, digits):
@@ -121,7 +122,7 @@ def test_reconstructions_are_in_the_range_of_the_data_and_as_good_as_logged(run,
     assert found.min() >= 0
     assert found.max() <= 255
     error = np.square(found / 255 - digits.test.inputs / 255).mean()
-    assert error == pytest.approx(read_metrics(run / "autoencoder")[-1]["test"]["error"], rel=1e-4)
+    assert error == pytest.approx(read_metrics(run / "autoencoder")[-1].test.error, rel=1e-4)
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-2.0, 3.0), (0.0, 255.0)])
@@ -160,7 +161,7 @@ def test_killed_in_any_stage_it_goes_on_to_the_same_weights(run, tmp_path, stage
         "    save(self, name, snapshot)\n"
         f"    if name == 'last' and self.path.name == {stage!r}: os._exit(9)\n"
         "run_folder.RunFolder.save = saved_then_killed\n"
-        "run_to_end(RunConfig.read(Path(sys.argv[1])), Path(sys.argv[2]), Progress('quiet'))\n"
+        "run_to_end(RunConfig.read(Path(sys.argv[1])), Path(sys.argv[2]), Progress())\n"
     )
     (tmp_path / "run.toml").write_text(settings().to_toml())
     done = subprocess.run([sys.executable, "-c", code, tmp_path / "run.toml", folder], check=False, timeout=300)
@@ -199,5 +200,5 @@ def test_an_autoencoder_that_declares_more_than_it_holds(run, tmp_path, card):
     shutil.copytree(run / "autoencoder" / "model", tmp_path / "model")
     file = tmp_path / "model" / "model.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | card))
-    with pytest.raises(InputError, match="holds no whole autoencoder"):
+    with pytest.raises(InputError, match="not a complete autoencoder"):
         SampleAutoencoder.load(tmp_path / "model")

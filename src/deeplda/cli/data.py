@@ -12,58 +12,55 @@ from cyclopts import Parameter
 
 from deeplda.errors import InputError, one_line
 
-DataDir = Annotated[Path | None, Parameter(help="Where known data is. [default: DEEPLDA_DATA or the cache]")]
-Json = Annotated[bool, Parameter(name="--json", negative="", help="One JSON object on stdout.")]
+DataDir = Annotated[
+    Path | None, Parameter(help="Folder of the known data sets. [default: $DEEPLDA_DATA or the user's cache]")
+]
+Json = Annotated[bool, Parameter(name="--json", negative="", help="Print one JSON object on stdout.")]
 
 
 def list_known(*, data_dir: DataDir = None, json_: Json = False) -> None:
-    """List the known data sets, and which are here."""
-    from deeplda.data import KNOWN, check_data
+    """List the known data sets and which of them are on this machine."""
+    from deeplda.data import KNOWN, is_here
 
-    here = {}
-    for name in KNOWN:
-        try:
-            here[name] = all(row.whole for row in check_data(name, data_dir))
-        except InputError:
-            here[name] = False
+    here = {name: is_here(name, data_dir) for name in KNOWN}
     if json_:
         print(json.dumps({"data": here}))
         return
-    for name, there in here.items():
-        print(f"{name:15} {'here' if there else f'not here: deeplda data fetch {name}{_option(data_dir)}'}")
+    for name, found in here.items():
+        print(f"{name:15} {'here' if found else f'not here: deeplda data fetch {name}{_data_dir_option(data_dir)}'}")
 
 
 def fetch(
     name: Annotated[str, Parameter(help="cifar10, stl10, mnist or fashion-mnist.")], /, *, data_dir: DataDir = None
 ) -> None:
-    """Download a known data set, check it and unpack it; a download that was cut goes on."""
+    """Download, verify and unpack a known data set; an interrupted download resumes."""
     from deeplda.data import fetch as download
 
     folder = download(name, data_dir, progress=sys.stderr.isatty())
-    print(f"{name} is in {folder}; next: deeplda train {name}{_option(data_dir)}")
+    print(f"{name} is in {folder}; next: deeplda train {name}{_data_dir_option(data_dir)}")
 
 
 def check(
-    source: Annotated[str, Parameter(help="A known name, a folder of images, or an .npz.")],
+    source: Annotated[str, Parameter(help="A known name, a folder of images, or an .npz file.")],
     /,
     *,
     data_dir: DataDir = None,
     json_: Json = False,
 ) -> None:
-    """Tell what is there and whether it is whole; exit code 2 where it is not."""
+    """Read every file of a source and report broken or missing ones; exit code 2 if there are any."""
     from deeplda.data import check_data
 
     rows = check_data(source, data_dir)
+    broken = sum(not row.ok for row in rows)
     if json_:
-        files = [{"file": str(row.file), "found": row.found, "whole": row.whole} for row in rows]
-        print(json.dumps({"whole": all(row.whole for row in rows), "files": files}))
+        files = [{"file": str(row.file), "found": row.found, "ok": row.ok} for row in rows]
+        print(json.dumps({"ok": not broken, "files": files}))
     else:
         for row in rows:
-            print(one_line(f"{'whole ' if row.whole else 'BROKEN'}  {row.file}: {row.found}"))
-    broken = sum(not row.whole for row in rows)
+            print(one_line(f"{'ok    ' if row.ok else 'BROKEN'}  {row.file}: {row.found}"))
     if broken:
-        raise InputError(f"{broken} of {len(rows)} entries are not whole")
+        raise InputError(f"{broken} of {len(rows)} entries are broken or missing")
 
 
-def _option(data_dir: Path | None) -> str:
+def _data_dir_option(data_dir: Path | None) -> str:
     return "" if data_dir is None else f" --data-dir {shlex.quote(str(data_dir))}"

@@ -74,10 +74,10 @@ def evaluate(
 
 def _check_unchanged(run: Path, config: RunConfig, model: Model, data: Data) -> None:
     """Raise InputError if the data no longer fits the model; print a note if it has changed in another way."""
-    from deeplda.training.run_folder import begun_on
+    from deeplda.training.run_folder import started_on
 
     changed = f"{config.data} has changed since {run} was trained"
     if data.class_names != model.class_names or data.sample_shape != model.card.sample_shape:
         raise InputError(f"{changed}: the classes or the image size are different")
-    if begun_on(run) not in (None, data.fingerprint):
+    if started_on(run) not in (None, data.fingerprint):
         print(f"note: {changed}: this part may include samples that the model was trained on", file=sys.stderr)

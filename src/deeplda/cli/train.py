@@ -21,6 +21,7 @@ from deeplda.training.config import RunConfig, TrainConfig, merged, with_absolut
 if TYPE_CHECKING:
     from deeplda.training.metrics import SummaryRow
     from deeplda.training.parallel import World
+    from deeplda.training.pipeline import Finished
     from deeplda.training.progress import Progress
 
 
@@ -67,15 +68,15 @@ def train(
         if world.first:
             _print_settings_without_effect(settings, chosen)
         progress = _progress(folder, silent=quiet or is_silent(), tensorboard=tensorboard and world.first)
-        summary = _train(folder, settings, progress, world)
+        finished = _train(folder, settings, progress, world)
         if not world.first:
             return
     if not (folder / "report.html").exists():
-        _write_report(folder, settings, progress)
+        _write_report(folder, settings, finished, progress)
     if json_:
-        print(json.dumps({"run": str(folder), **summary.model_dump(exclude_unset=True)}))
+        print(json.dumps({"run": str(folder), **finished.summary.model_dump(exclude_unset=True)}))
     else:
-        _print_summary(folder, summary, settings)
+        _print_summary(folder, finished.summary, settings)
 
 
 def _default_folder(settings: RunConfig, *, resume: bool) -> Path:
@@ -128,7 +129,7 @@ def _progress(folder: Path, *, silent: bool, tensorboard: bool) -> Progress:
     return TensorBoardProgress(folder / "tensorboard", shown) if tensorboard else shown
 
 
-def _train(folder: Path, settings: RunConfig, progress: Progress, world: World) -> SummaryRow:
+def _train(folder: Path, settings: RunConfig, progress: Progress, world: World) -> Finished:
     from deeplda.training.pipeline import asked_to_stop, run_to_end
     from deeplda.training.run_folder import summary_row
 
@@ -137,7 +138,7 @@ def _train(folder: Path, settings: RunConfig, progress: Progress, world: World) 
 
     with asked_to_stop(signal.SIGINT, signal.SIGTERM, say=progress.note) as stop:
         try:
-            return run_to_end(settings, folder, progress, stop, world=world)
+            return run_to_end(settings, folder, progress, stop, world=world).summary
         except StoppedError as error:
             command = f"deeplda train --resume --run {folder}{_network_option(settings)}"
             raise StoppedError(f"{error}; to resume: {command}") from None
@@ -148,7 +149,8 @@ def _network_option(settings: RunConfig) -> str:
     return f" --network {settings.network}" if ":" in (settings.network or "") else ""
 
 
-def _write_report(folder: Path, settings: RunConfig, progress: Progress) -> None:
+def _write_report(folder: Path, settings: RunConfig, finished: Finished, progress: Progress) -> None:
+    del finished  # TRANSITION
     from deeplda.report.subclass_pictures import write_subclass_pictures
     from deeplda.report.writing import write_report
 

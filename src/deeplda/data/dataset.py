@@ -1,4 +1,4 @@
-"""What every source provides: labelled parts in memory, completed by a stratified split."""
+"""The form of all data: labelled samples in memory, split into training, validation and test."""
 
 from __future__ import annotations
 
@@ -15,15 +15,19 @@ from deeplda.sampling import stratified
 Inputs = NDArray[np.uint8] | NDArray[np.float32]
 Labels = NDArray[np.int64]
 
+# Shares of the training samples that are split off if a source does not bring its own validation or test part.
+TEST_SHARE = 0.15
+VAL_SHARE = 0.15
+
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Samples and their labels.
+    """Samples and their labels: the training, validation or test part of a data set.
 
     Attributes:
         inputs: uint8 images, N x C x H x W in the range 0..255, or float32 rows, N x features.
-        labels: (N,) int64, places in the `class_names` of the data.
-        files: which file each sample is of, as text for people; None where samples are no files.
+        labels: (N,) int64, indices into the `class_names` of the data.
+        files: the file of each sample, as printable text; None if the samples do not come from separate files.
     """
 
     inputs: Inputs
@@ -33,17 +37,19 @@ class Part:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def take(self, places: NDArray[np.intp]) -> Part:
-        """The samples at `places`, copied."""
-        files = None if self.files is None else tuple(self.files[place] for place in places)
-        return Part(self.inputs[places], self.labels[places], files)
+    def take(self, indices: NDArray[np.intp]) -> Part:
+        """Return a copy of the samples at these indices."""
+        files = None if self.files is None else tuple(self.files[index] for index in indices)
+        return Part(self.inputs[indices], self.labels[indices], files)
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """What a reader found, before the missing parts are split off.
+    """The contents of a source as read from disk, before missing parts are split off.
 
-    `val_share` is the share of train that becomes validation where there is a test part and no validation part.
+    Attributes:
+        val_share: share of the training part that becomes validation if there is a test part but no validation part.
+        left_out: the unreadable files that were skipped on request.
     """
 
     name: str
@@ -51,13 +57,13 @@ class Source:
     class_names: tuple[str, ...]
     val: Part | None = None
     test: Part | None = None
-    val_share: float = 0.15
+    val_share: float = VAL_SHARE
     left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """Train, validation and test part of one set, and the names of its classes.
+    """The training, validation and test part of one data set, and the names of its classes.
 
     Attributes:
         left_out: the unreadable files that were skipped on request.
@@ -72,7 +78,7 @@ class Data:
 
     @property
     def images(self) -> bool:
-        """Whether the inputs are images (else rows of features)."""
+        """Whether the inputs are images; otherwise they are rows of features."""
         return self.train.inputs.ndim == 4
 
     @property
@@ -81,47 +87,43 @@ class Data:
         return self.train.inputs.shape[1:]
 
     def without_validation(self) -> Data:
-        """The same data with the validation part joined to the training part."""
+        """Return the same data with the validation part merged into the training part."""
         inputs = np.concatenate([self.train.inputs, self.val.inputs])
         train = Part(inputs, np.concatenate([self.train.labels, self.val.labels]))
         return replace(self, train=train, val=self.val.take(np.arange(0)))
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hex digest of all contents: inputs, labels and class names of all parts, in their order."""
+        """Hex digest of the inputs, labels and class names of all parts, in their order."""
         digest = hashlib.blake2b(repr(self.class_names).encode(), digest_size=16)
         for part in (self.train, self.val, self.test):
             for array in (part.inputs, part.labels):
-                # Byte order is fixed so that the digest is the same on every machine.
+                # Fix the byte order, so that the digest is the same on every machine.
                 stored = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
                 digest.update(f"{stored.dtype.str}{stored.shape}".encode())
                 digest.update(stored.reshape(-1).view(np.uint8).data)
         return digest.hexdigest()
 
 
-TEST_SHARE = 0.15
-VAL_SHARE = 0.15
-
-
 def complete(source: Source, seed: int) -> Data:
-    """Split off the parts that the source does not have.
+    """Split the missing parts off the training part, stratified by class.
 
-    No test part: `TEST_SHARE` of the whole becomes test and, if validation is missing too, `VAL_SHARE` of the whole
-    becomes validation (70/15/15). A test part but no validation part: `source.val_share` of train becomes validation.
+    Without a test part, `TEST_SHARE` of the samples becomes test and, if validation is missing too, `VAL_SHARE` of
+    them becomes validation (70/15/15). With a test part but no validation part, `source.val_share` of the training
+    samples becomes validation.
 
-    Raises InputError for fewer than two classes and where no sample can be spared for a part.
+    Raises InputError for fewer than two classes, and if no sample can be spared for a missing part.
     """
     train, val, test = source.train, source.val, source.test
-    classes = len(np.unique(train.labels))
-    if classes < 2:
+    if len(np.unique(train.labels)) < 2:
         found = source.class_names[train.labels[0]] if len(train) else "none"
         raise InputError(
             got(f"{source.name} has training samples of one class only ({found})", need="two or more", do="add a class")
         )
     rng = np.random.Generator(np.random.PCG64(seed))
-    # Both sizes are shares of the whole, so they are fixed before anything is taken.
-    test_size = _size(len(train), TEST_SHARE)
-    val_size = _size(len(train), source.val_share if test is not None else VAL_SHARE)
+    # Both sizes are shares of all samples, so compute them before splitting anything off.
+    test_size = _part_size(len(train), TEST_SHARE)
+    val_size = _part_size(len(train), source.val_share if test is not None else VAL_SHARE)
     if test is None:
         train, test = _split_off(train, test_size, rng, source.name, "test")
     if val is None:
@@ -129,18 +131,18 @@ def complete(source: Source, seed: int) -> Data:
     return Data(source.name, train, val, test, source.class_names, source.left_out)
 
 
-def _size(n: int, share: float) -> int:
-    return max(1, int(n * share + 0.5))
+def _part_size(samples: int, share: float) -> int:
+    return max(1, int(samples * share + 0.5))
 
 
-def _split_off(part: Part, size: int, rng: np.random.Generator, name: str, what: str) -> tuple[Part, Part]:
+def _split_off(part: Part, size: int, rng: np.random.Generator, name: str, kind: str) -> tuple[Part, Part]:
     rest, taken = stratified(part.labels, size, rng)
     if not len(taken):
         raise InputError(
             got(
-                f"{name} has {len(part)} training samples of {len(np.unique(part.labels))} classes, none to spare",
-                need=f"more than one of some class for a {what} part",
-                do=f"add samples, or give a {what} part",
+                f"{name} has {len(part)} training samples in {len(np.unique(part.labels))} classes, none to spare",
+                need=f"a class with two samples, to split off a {kind} part",
+                do=f"add samples or provide a {kind} part",
             )
         )
     return part.take(rest), part.take(taken)

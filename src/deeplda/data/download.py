@@ -1,57 +1,141 @@
-"""Download a file in a way that can be cut and goes on where it stopped."""
+"""Download a known data set: resume interrupted downloads, verify checksums, unpack archives without trusting them."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import gzip
+import logging
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import IO, cast
 
+import pooch
 import requests
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
+from deeplda.data.formats import KNOWN_SETS, Download
+from deeplda.data.sources import KNOWN, check_data, data_folder, locate, nearest_known
 from deeplda.errors import InputError, got
 
-_TIMEOUT = (15.0, 60.0)  # seconds to connect, and between two pieces
-_PIECE = 2**15  # bytes; a cut loses at most this much
+_TIMEOUT = (15.0, 60.0)  # seconds to connect, and between two chunks
+_CHUNK = 2**15  # bytes; an interruption loses at most this much
+
+# The known archives have fewer than ten files. Headers stay in memory, and a small archive can hold millions of them.
+_MOST_MEMBERS = 1_000
+# tarfile reads content in smaller pieces than this, but would read a header of any declared size at once.
+_LARGEST_READ = 2**20
 
 
-class ResumingDownloader:
-    """A downloader for pooch that keeps what it has in `NAME.part` and asks the server only for the rest.
+def fetch(name: str, data_dir: Path | None = None, *, base_url: str | None = None, progress: bool = True) -> Path:
+    """Download a known data set into the data folder, unless it is there and intact, and return its folder.
 
-    A server without ranges starts anew. Calling it raises InputError where the server cannot be reached, refuses, or
-    breaks off; the `.part` file then stays for the next time.
+    An interrupted download resumes. A partly unpacked archive never shows up in the folder of the data set.
+
+    Args:
+        base_url: a mirror with the same files, to use instead of the original server.
+        progress: show rate and remaining time on stderr.
+
+    Raises:
+        InputError: the name cannot be fetched, the server fails, a checksum is wrong (the file is then removed), or
+            the disk cannot be written.
+    """
+    if name not in KNOWN_SETS:
+        do = "it comes with scikit-learn, so there is nothing to fetch" if name in KNOWN else nearest_known(name)
+        found = f"{name} is not a data set that can be fetched"
+        raise InputError(got(found, need=f"one of {', '.join(KNOWN_SETS)}", do=do))
+    if all(row.ok for row in check_data(name, data_dir)):
+        return locate(name, data_dir)
+    known, root = KNOWN_SETS[name], data_folder(data_dir)
+    source, folder = known.download, root / known.folders[0]
+    try:
+        for file in source.checksums:
+            path = _download(source, file, root if source.unpacked_bytes else folder, base_url or source.url, progress)
+            if source.unpacked_bytes:
+                unpack(path, folder, known.archive_members(), source.unpacked_bytes)
+                path.unlink()
+    except OSError as error:
+        found = f"{root} cannot be written ({error.strerror})"
+        raise InputError(got(found, need="a folder with enough space", do="pass another --data-dir")) from None
+    if broken := next((row for row in check_data(name, data_dir) if not row.ok), None):
+        raise InputError(
+            f"{name} was fetched, but {broken.file} takes precedence and is broken ({broken.found}): remove it"
+        )
+    return folder
+
+
+def _download(source: Download, file: str, folder: Path, base_url: str, progress: bool) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    base_url = base_url.rstrip("/") + "/"
+    keeper = pooch.create(path=folder, base_url=base_url, registry=dict(source.checksums))
+    try:
+        with _quiet(pooch.get_logger()):
+            return Path(keeper.fetch(file, downloader=_ResumingDownloader(folder / f"{file}.part", progress)))
+    except InputError:
+        raise
+    except ValueError:  # pooch raises this for a wrong checksum, after removing the file
+        raise InputError(
+            got(
+                f"{base_url}{file} has a different checksum and was removed",
+                need=source.checksums[file],
+                do="fetch it again; if this happens again, the file on the server has changed",
+            )
+        ) from None
+
+
+@contextmanager
+def _quiet(logger: logging.Logger) -> Iterator[None]:
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+class _ResumingDownloader:
+    """A downloader for pooch that writes to a `.part` file and requests only the bytes it does not have yet.
+
+    If the server does not support ranges, the download starts again. Raises InputError if the server cannot be reached,
+    refuses, or closes the connection early; the `.part` file is kept for the next attempt.
     """
 
-    def __init__(self, part: Path, *, progress: bool) -> None:
+    def __init__(self, part: Path, progress: bool) -> None:
         self._part, self._progress = part, progress
 
-    def __call__(self, url: str, output_file: str, pooch: object) -> None:  # noqa: ARG002 (pooch passes itself)
+    def __call__(self, url: str, output_file: str, _pooch: object) -> None:
         try:
             self._download(url)
         except requests.RequestException as error:
-            kept = self._part.stat().st_size if self._part.is_file() else 0
             raise InputError(
                 got(
-                    f"the connection to {url} failed after {kept:,} bytes ({type(error).__name__})",
+                    f"the connection to {url} failed after {self._size():,} bytes ({type(error).__name__})",
                     need="a connection",
-                    do="run the same command again to go on from there",
+                    do="run the same command again to resume",
                 )
             ) from None
         self._part.replace(output_file)
 
+    def _size(self) -> int:
+        return self._part.stat().st_size if self._part.is_file() else 0
+
     def _download(self, url: str) -> None:
-        have = self._part.stat().st_size if self._part.is_file() else 0
-        # Without identity a server may send the packed file packed once more, and the range would count other bytes.
+        have = self._size()
+        # Without "identity" a server may compress the file again, and the range would refer to other bytes.
         headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
         with requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as response:
             if response.status_code == 416:
-                # Nothing after what we have: either it is all there, and the checksum will tell, or it is too long.
+                # There is nothing after our bytes: the file is complete (the checksum will verify it) or too long.
                 if response.headers.get("Content-Range") != f"bytes */{have}":
                     self._part.unlink()
                     self._download(url)
                 return
             if response.status_code >= 400:
-                found = f"{url} gave status {response.status_code}"
-                raise InputError(got(found, need="the file", do="try later, or get it by hand"))
+                found = f"{url} returned status {response.status_code}"
+                raise InputError(got(found, need="the file", do="try again later, or download it by hand"))
             if response.headers.get("Content-Range", "").split("-")[0] != f"bytes {have}":
                 have = 0
             self._receive(response, have)
@@ -64,8 +148,71 @@ class ResumingDownloader:
         with Progress(*columns, TimeRemainingColumn(), console=console, disable=not self._progress) as progress:
             task = progress.add_task(self._part.stem, total=total, completed=have)
             with self._part.open("ab" if have else "wb") as file:
-                for piece in response.iter_content(_PIECE):
-                    file.write(piece)
-                    progress.advance(task, len(piece))
-        if total is not None and self._part.stat().st_size < total:
+                for chunk in response.iter_content(_CHUNK):
+                    file.write(chunk)
+                    progress.advance(task, len(chunk))
+        if total is not None and self._size() < total:
             raise requests.ConnectionError("the server closed the connection early")
+
+
+def unpack(archive: Path, folder: Path, wanted: frozenset[str], largest: int) -> None:
+    """Unpack the `wanted` files of a tar.gz archive into `folder`, from whichever folder of the archive they are in.
+
+    Files are unpacked next to `folder` and moved there once the complete archive has been read, so every file in
+    `folder` is complete. Raises InputError, and leaves `folder` unchanged, if the archive is broken, has absolute
+    paths, `..`, links or devices, or unpacks to more than `largest` bytes; OSError if the disk cannot be written.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as name:
+        staged = Path(name)
+        try:
+            with gzip.open(archive) as packed:
+                stream = cast(IO[bytes], _LimitedReads(cast(IO[bytes], packed)))
+                with tarfile.open(fileobj=stream, mode="r:") as tar:
+                    _unpack_to(staged, tar, archive, wanted, largest)
+        except InputError:
+            raise
+        except Exception as error:  # gzip and tarfile raise many types of errors for a broken file
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            raise _rejected(archive, f"cannot be unpacked ({error})", "an intact tar.gz archive") from None
+        folder.mkdir(exist_ok=True)
+        for path in staged.iterdir():
+            path.replace(folder / path.name)
+
+
+def _unpack_to(staged: Path, tar: tarfile.TarFile, archive: Path, wanted: frozenset[str], largest: int) -> None:
+    total = 0
+    for index, member in enumerate(tar):
+        if index >= _MOST_MEMBERS:
+            raise _rejected(archive, "holds too many files", f"at most {_MOST_MEMBERS:,}")
+        path = PurePosixPath(member.name.replace("\\", "/"))
+        if path.is_absolute() or ".." in path.parts or ":" in member.name:
+            raise _rejected(archive, f"holds the path {member.name}", "paths inside the archive's folder")
+        if not (member.isdir() or member.isreg()) or member.issparse():
+            raise _rejected(archive, f"holds {member.name}, a link or device", "plain files and folders")
+        total += member.size
+        if total > largest or member.size < 0:
+            raise _rejected(archive, "unpacks to more than expected", f"at most {largest:,} bytes")
+        if member.isreg() and path.name in wanted and (content := tar.extractfile(member)) is not None:
+            with content, (staged / path.name).open("wb") as file:
+                shutil.copyfileobj(content, file)
+    if missing := sorted(name for name in wanted if not (staged / name).is_file()):
+        raise _rejected(archive, f"does not hold {missing[0]}", "all files of the data set")
+
+
+class _LimitedReads:
+    """A file that refuses to read more than `_LARGEST_READ` bytes at once."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.seek, self.tell = file.seek, file.tell
+
+    def read(self, size: int) -> bytes:
+        if not 0 <= size <= _LARGEST_READ:
+            raise tarfile.ReadError(f"a header of {size:,} bytes")
+        return self._file.read(size)
+
+
+def _rejected(archive: Path, found: str, need: str) -> InputError:
+    return InputError(got(f"{archive} {found}", need=need, do="delete it and fetch it again"))

@@ -1,4 +1,4 @@
-"""Decode image files: one way for folders of images and for files given to `predict`."""
+"""Decode image files, in the same way for folders of images and for files passed to `predict`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from deeplda.errors import InputError, got
+from deeplda.formatting import counted
 from deeplda.memory import require_memory
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp"})
 _FORMATS = ("PNG", "JPEG", "BMP", "WEBP")
 _GREY_MODES = frozenset({"1", "L", "LA", "La", "I"})
 _EXIF_ORIENTATION = 0x0112
-# By a table, as arithmetic on a large image would need several times its memory.
+# A lookup table, because arithmetic on a large image would need several times its memory.
 _EIGHT_OF_SIXTEEN = ((np.arange(65536) + 128) // 257).astype(np.uint8)
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -39,33 +40,30 @@ _R = TypeVar("_R")
 
 @dataclass(frozen=True)
 class Header:
-    """What the beginning of an image file says: the size as it will be shown, and whether it is stored as grey."""
+    """The header of an image file: (height, width) of the upright image, and whether it is stored as grey."""
 
-    height: int
-    width: int
+    size: tuple[int, int]
     grey: bool
 
 
 def read_header(path: Path) -> Header:
-    """Size and kind of an image, without decoding it. Raises InputError where it is no readable image."""
+    """Read the size and kind of an image without decoding it. Raises InputError if it is not a readable image."""
     with _opened(path) as image:
         width, height = image.size
-        # Orientations 5 to 8 lie on their side.
-        if _orientation(image) >= 5:
-            width, height = height, width
-        return Header(height, width, _is_grey(image))
+        # Orientations 5 to 8 are rotated by 90 degrees.
+        return Header((width, height) if _orientation(image) >= 5 else (height, width), _is_grey(image))
 
 
 def decode(path: Path, channels: int, size: tuple[int, int] | None = None) -> NDArray[np.uint8]:
-    """One image file as uint8 C x H x W.
+    """Decode one image file to uint8, C x H x W.
 
-    The first frame, turned upright by its EXIF tag, 8 bits a channel (16-bit greys divided by 257), without alpha,
-    and, if `size` (height, width) is given and differs, resized to it by bilinear interpolation with antialiasing.
-    Raises InputError where it is no readable image.
+    This is the first frame, rotated according to its EXIF tag, with 8 bits per channel (16-bit greys are divided by
+    257) and without alpha. If `size` (height, width) differs from the image's, it is resized by bilinear interpolation
+    with antialiasing. Raises InputError if it is not a readable image.
     """
     with _opened(path) as opened:
         if size is not None:
-            # JPEG can decode at a half, quarter or eighth; twice the target leaves the resize enough to work with.
+            # JPEG can be decoded at 1/2, 1/4 or 1/8 of its size; twice the target leaves enough detail to resize.
             opened.draft(None, (2 * max(size), 2 * max(size)))
         opened.load()
         image = _to_8_bit(opened, channels)
@@ -78,43 +76,44 @@ def decode(path: Path, channels: int, size: tuple[int, int] | None = None) -> ND
 
 
 def read_images(paths: Sequence[Path], *, channels: int, image_size: tuple[int, int]) -> NDArray[np.uint8]:
-    """Image files as uint8 N x C x H x W, decoded as `decode` does.
+    """Decode image files to one array of uint8, N x C x H x W.
 
     Args:
         channels: 1 (grey) or 3 (colour).
-        image_size: (height, width) to which each image is brought.
+        image_size: (height, width) to which each image is resized.
 
-    Raises InputError for other channels, for a file that is no readable image, and where they do not fit in memory.
+    Raises InputError for another number of channels, for a file that is not a readable image, and if the images do not
+    fit in memory.
     """
     if channels not in (1, 3):
-        raise InputError(
-            got(f"images of {channels} channels were asked for", need="1 or 3", do="give this model arrays, not files")
-        )
-    require_memory(len(paths) * channels * image_size[0] * image_size[1], f"the {len(paths):,} images")
+        found = f"images of {channels} channels were requested"
+        raise InputError(got(found, need="1 or 3", do="pass arrays to this model, not files"))
+    require_memory(len(paths) * channels * image_size[0] * image_size[1], counted(len(paths), "image"))
     pixels = np.empty((len(paths), channels, *image_size), dtype=np.uint8)
 
-    def fill(place: int) -> None:
-        pixels[place] = decode(Path(paths[place]), channels, image_size)
+    def fill(index: int) -> None:
+        pixels[index] = decode(Path(paths[index]), channels, image_size)
 
     in_threads(fill, range(len(paths)))
     return pixels
 
 
 def resize_arrays(images: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
-    """Images N x C x H x W as N x C x side x side, each plane resized as `decode` does."""
+    """Resize images of N x C x H x W to N x C x side x side, each plane in the same way as `decode`."""
     if images.shape[2:] == (side, side):
         return images
     resized = np.empty((*images.shape[:2], side, side), dtype=np.uint8)
-    for place in np.ndindex(*images.shape[:2]):
-        plane = Image.fromarray(np.ascontiguousarray(images[place]))
-        resized[place] = np.asarray(plane.resize((side, side), Image.Resampling.BILINEAR))
+    for index in np.ndindex(*images.shape[:2]):
+        plane = Image.fromarray(np.ascontiguousarray(images[index]))
+        resized[index] = np.asarray(plane.resize((side, side), Image.Resampling.BILINEAR))
     return resized
 
 
 def in_threads(function: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
-    """`function` of each item, in a few threads (the decoders let go of Python's lock), Pillow's warnings silenced.
+    """Apply a function to each item in a few threads, with Pillow's warnings silenced.
 
-    The warning filters belong to the whole process, so they are set once, around all threads.
+    Threads help because the decoders release Python's global lock. Warning filters apply to the whole process, so they
+    are set once, around all threads.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -125,8 +124,10 @@ def in_threads(function: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Image.Image]:
+    """Open an image; any error in the block is raised as an InputError that names the file."""
+    smaller = {"need": "a smaller image", "do": "shrink or remove it"}
     try:
-        # A pipe would have us wait for ever.
+        # Reading from a pipe could block forever.
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise OSError("not a regular file")
         with Image.open(path, formats=_FORMATS) as image:
@@ -134,28 +135,15 @@ def _opened(path: Path) -> Iterator[Image.Image]:
                 raise OSError("it has no pixels")
             yield image
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        raise InputError(
-            got(
-                f"{path} has more than {Image.MAX_IMAGE_PIXELS:,} pixels",
-                need="a smaller image",
-                do="shrink or remove it",
-            )
-        ) from None
+        raise InputError(got(f"{path} has more than {Image.MAX_IMAGE_PIXELS:,} pixels", **smaller)) from None
     except FileNotFoundError:
-        raise InputError(f"{path} does not exist, need an image file: check the path") from None
+        raise InputError(got(f"{path} does not exist", need="an image file", do="check the path")) from None
     except MemoryError:
-        raise InputError(
-            got(f"{path} does not fit in memory", need="a smaller image", do="shrink or remove it")
-        ) from None
-    except Exception as error:  # a broken file can make a decoder raise nearly anything
-        reason = "not an image we know" if isinstance(error, UnidentifiedImageError) else str(error)
-        raise InputError(
-            got(
-                f"{path} cannot be read ({reason})",
-                need="a whole PNG, JPEG, BMP or WebP image",
-                do="replace or remove it",
-            )
-        ) from None
+        raise InputError(got(f"{path} does not fit in memory", **smaller)) from None
+    except Exception as error:  # a broken file can make a decoder raise almost anything
+        reason = "unknown image format" if isinstance(error, UnidentifiedImageError) else str(error)
+        need, do = "an intact PNG, JPEG, BMP or WebP image", "replace or remove it"
+        raise InputError(got(f"{path} cannot be read ({reason})", need=need, do=do)) from None
 
 
 def _is_grey(image: Image.Image) -> bool:
@@ -166,15 +154,15 @@ def _to_8_bit(image: Image.Image, channels: int) -> Image.Image:
     if image.mode == "I" or image.mode.startswith("I;16"):
         image = Image.fromarray(_EIGHT_OF_SIXTEEN[np.clip(np.asarray(image), 0, 65535)])
     elif not _is_grey(image):
-        # Straight from a palette or CMYK to grey is not possible everywhere; by way of RGB it is.
+        # Pillow cannot convert every mode directly to grey, but it can go through RGB.
         image = image.convert("RGB")
     return image.convert("L" if channels == 1 else "RGB")
 
 
 def _orientation(image: Image.Image) -> int:
     if image.format == "PNG" and "exif" not in image.info:
-        return 1  # asking would decode the whole image
+        return 1  # getexif would decode the complete image
     try:
         return int(image.getexif().get(_EXIF_ORIENTATION, 1))
-    except Exception:  # a broken tag does not spoil the pixels
+    except Exception:  # the pixels can be fine although the tag is broken
         return 1

@@ -1,4 +1,7 @@
-"""Arrays in an .npz file: x_train, y_train and, if wished, x_val, y_val, x_test, y_test and class_names."""
+"""Arrays in an .npz file: x_train, y_train and optionally x_val, y_val, x_test, y_test and class_names.
+
+The files are untrusted: declared sizes are checked before anything is allocated, and pickled objects are rejected.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +22,15 @@ _PARTS = ("train", "val", "test")
 _MEMBERS = (*(f"{kind}_{part}" for part in _PARTS for kind in "xy"), "class_names")
 
 
-def read(path: Path) -> Source:
-    """The parts of an .npz file.
+def read_npz(path: Path) -> Source:
+    """Read the parts of an .npz file.
 
-    Inputs of two dimensions, of any numeric kind, are rows and become float32; they must be finite. Inputs of three
-    or four dimensions are images and must be uint8: N x H x W is grey; of N x a x b x c the channels are last if c is
-    1 or 3 and a is not, else they are a. Labels are non-negative integers (numbered in order of value; or, where
-    `class_names` is given, places in it) or text (numbered in the order of `class_names`, by default sorted).
+    Two-dimensional inputs of any numeric dtype are rows of features; they are converted to float32 and must be finite.
+    Inputs of three or four dimensions are images and must be uint8. N x H x W is grey; in N x a x b x c the channels
+    are c if c is 1 or 3 and a is not, and a otherwise. Labels are non-negative integers (indices into `class_names` if
+    that is given, otherwise numbered by value) or text (numbered in the order of `class_names`, by default sorted).
 
-    Raises InputError for anything else, and for headers that promise more than the file holds or memory takes.
+    Raises InputError for anything else, and if an array is larger than its file or than the available memory.
     """
     arrays = _load(path)
     for name in ("x_train", "y_train"):
@@ -43,7 +46,7 @@ def read(path: Path) -> Source:
     shapes = {part: samples.inputs.shape[1:] for part, samples in parts.items()}
     for part, shape in shapes.items():
         if shape != shapes["train"]:
-            raise InputError(_wrong(path, f"x_{part} has samples of {shape}", f"{shapes['train']} as in x_train"))
+            raise _wrong(path, f"x_{part} has samples of {shape}", f"{shapes['train']} as in x_train")
     return Source(path.stem, parts["train"], names, val=parts.get("val"), test=parts.get("test"))
 
 
@@ -53,70 +56,70 @@ def _load(path: Path) -> dict[str, NDArray[Any]]:
             members = [name for name in _MEMBERS if f"{name}.npy" in archive.namelist()]
             require_memory(sum(_checked_size(path, archive, name) for name in members), str(path))
         with np.load(path, allow_pickle=False) as loaded:
-            # By the whole name, which was checked: the archive may hold another member without the suffix.
+            # Use the full name, which was checked: the archive may have another member without the suffix.
             arrays = {name: loaded[f"{name}.npy"] for name in members}
     except InputError:
         raise
     except MemoryError:
-        raise InputError(_wrong(path, "does not fit in memory", "a smaller file")) from None
-    except Exception as error:  # zipfile, zlib and numpy raise many kinds for a broken file
-        raise InputError(_wrong(path, f"cannot be read ({error})", "a whole .npz file, as np.savez writes")) from None
+        raise _wrong(path, "does not fit in memory", "a smaller file") from None
+    except Exception as error:  # zipfile, zlib and numpy raise many types of errors for a broken file
+        raise _wrong(path, f"cannot be read ({error})", "an intact .npz file, as np.savez writes") from None
     for name, array in arrays.items():
         if array.dtype.kind == "U" and not _is_text(array):
-            raise InputError(_wrong(path, f"{name} holds numbers that are no characters", "text"))
+            raise _wrong(path, f"{name} holds numbers that are not characters", "valid text")
     return arrays
 
 
 def _is_text(array: NDArray[np.str_]) -> bool:
-    """Whether each of its numbers is a character. Python stops with an error of its own where one is not."""
+    """Whether every code point is a character; Python raises errors of its own for others."""
     codes = np.frombuffer(array.tobytes(), dtype=np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
     return not ((codes > 0x10FFFF) | ((codes >= 0xD800) & (codes < 0xE000))).any()
 
 
 def _checked_size(path: Path, archive: zipfile.ZipFile, name: str) -> int:
-    """Bytes of an array once read; its header must agree with the size of its member, before anything is allocated."""
+    """Return the bytes an array takes once read. Raises InputError if its header contradicts the size of its member."""
     member = archive.getinfo(f"{name}.npy")
     with archive.open(member) as file:
         version = npy.read_magic(file)
-        header = npy.read_array_header_1_0(file) if version == (1, 0) else npy.read_array_header_2_0(file)
-        shape, _, dtype = header
+        read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, _, dtype = read_header(file)
         start = file.tell()
     if dtype.hasobject:
-        raise InputError(_wrong(path, f"{name} holds Python objects", "numbers or text"))
-    if dtype.itemsize == 0:  # of which a header could declare any number
-        raise InputError(_wrong(path, f"{name} holds nothing ({dtype} {shape})", "numbers or text"))
+        raise _wrong(path, f"{name} holds Python objects", "numbers or text")
+    if dtype.itemsize == 0:  # a header could declare any number of such items
+        raise _wrong(path, f"{name} holds items of no size ({dtype} {shape})", "numbers or text")
     size = math.prod(shape) * dtype.itemsize
     if start + size != member.file_size:
-        raise InputError(
-            _wrong(path, f"{name} says it is {dtype} {shape}, but has {member.file_size - start:,} bytes", f"{size:,}")
+        raise _wrong(
+            path, f"{name} is declared as {dtype} {shape} but has {member.file_size - start:,} bytes", f"{size:,}"
         )
-    # Rows become float32, which may be larger than what is stored.
+    # Rows become float32, which may be larger than the stored dtype.
     return max(size, 4 * math.prod(shape)) if len(shape) == 2 else size
 
 
 def _part(path: Path, part: str, arrays: dict[str, NDArray[Any]], labels: dict[str, Labels]) -> Part:
     if f"x_{part}" not in arrays or part not in labels:
-        raise InputError(_wrong(path, f"has only one of x_{part} and y_{part}", "both"))
+        raise _wrong(path, f"has only one of x_{part} and y_{part}", "both")
     inputs = _inputs(path, f"x_{part}", arrays[f"x_{part}"])
     if len(inputs) != len(labels[part]) or not len(inputs):
         found = f"x_{part} has {len(inputs):,} samples and y_{part} {len(labels[part]):,} labels"
-        raise InputError(_wrong(path, found, "as many of both, and at least one"))
+        raise _wrong(path, found, "as many labels as samples, and at least one")
     return Part(inputs, labels[part])
 
 
 def _inputs(path: Path, name: str, array: NDArray[Any]) -> Inputs:
     if array.ndim == 2:
         if array.dtype.kind not in "biuf":
-            raise InputError(_wrong(path, f"{name} is {array.dtype}", "numbers"))
-        with np.errstate(over="ignore"):  # what overflows is infinite and refused just below
+            raise _wrong(path, f"{name} is {array.dtype}", "numbers")
+        with np.errstate(over="ignore"):  # overflow gives infinity, which is rejected below
             rows: NDArray[np.float32] = np.ascontiguousarray(array, dtype=np.float32)
         if not np.isfinite(rows).all():
-            raise InputError(_wrong(path, f"{name} has values that are not finite in float32", "finite numbers"))
+            raise _wrong(path, f"{name} has values that are not finite in float32", "finite numbers")
         return rows
     if array.ndim not in (3, 4) or 0 in array.shape[1:]:
-        raise InputError(_wrong(path, f"{name} has shape {array.shape}", "N x features, N x H x W or N x C x H x W"))
+        raise _wrong(path, f"{name} has shape {array.shape}", "N x features, N x H x W or N x C x H x W")
     if array.dtype != np.uint8:
-        raise InputError(_wrong(path, f"{name} is {array.dtype}", "uint8 for images, in the range 0..255"))
+        raise _wrong(path, f"{name} is {array.dtype}", "uint8 for images, in the range 0..255")
     if array.ndim == 3:
         array = array[:, None]
     elif array.shape[3] in (1, 3) and array.shape[1] not in (1, 3):
@@ -125,42 +128,40 @@ def _inputs(path: Path, name: str, array: NDArray[Any]) -> Inputs:
 
 
 def _read_labels(path: Path, arrays: dict[str, NDArray[Any]]) -> tuple[tuple[str, ...], dict[str, Labels]]:
-    """Class names, and of each part its labels as places in them."""
+    """Return the class names, and for each part its labels as indices into them."""
     given = {part: arrays[f"y_{part}"] for part in _PARTS if f"y_{part}" in arrays}
     for part, labels in given.items():
         kind = "text" if labels.dtype.kind == "U" else "integers"
         if labels.ndim != 1 or labels.dtype.kind not in "iuU":
-            raise InputError(
-                _wrong(path, f"y_{part} is {labels.dtype} of shape {labels.shape}", "integers or text of shape (N,)")
-            )
+            raise _wrong(path, f"y_{part} is {labels.dtype} of shape {labels.shape}", "integers or text of shape (N,)")
         if (given["train"].dtype.kind == "U") != (kind == "text"):
-            raise InputError(_wrong(path, f"y_{part} has {kind}, unlike y_train", "one kind of labels"))
+            raise _wrong(path, f"y_{part} has {kind}, unlike y_train", "the same kind of labels in all parts")
         if kind == "integers" and len(labels) and labels.min() < 0:
-            raise InputError(_wrong(path, f"y_{part} has the label {labels.min()}", "labels of 0 or more"))
+            raise _wrong(path, f"y_{part} has the label {labels.min()}", "labels of 0 or more")
     values: list[Any] = np.unique(given["train"]).tolist()
     names = tuple(map(str, values))
     if "class_names" in arrays:
         names = _class_names(path, arrays["class_names"])
         values = list(names) if given["train"].dtype.kind == "U" else list(range(len(names)))
-    number = {value: place for place, value in enumerate(values)}
+    number = {value: index for index, value in enumerate(values)}
     for part, labels in given.items():
         if unknown := [value for value in np.unique(labels).tolist() if value not in number]:
-            need = "labels that class_names covers" if "class_names" in arrays else "labels that y_train has"
-            raise InputError(_wrong(path, f"y_{part} has the label {unknown[0]}", need))
+            need = "labels covered by class_names" if "class_names" in arrays else "labels that occur in y_train"
+            raise _wrong(path, f"y_{part} has the label {unknown[0]}", need)
     return names, {part: _numbered(labels, number) for part, labels in given.items()}
 
 
 def _numbered(labels: NDArray[Any], number: dict[Any, int]) -> Labels:
-    values, places = np.unique(labels, return_inverse=True)
-    return np.array([number[value] for value in values.tolist()], dtype=np.int64)[places]
+    values, indices = np.unique(labels, return_inverse=True)
+    return np.array([number[value] for value in values.tolist()], dtype=np.int64)[indices]
 
 
 def _class_names(path: Path, array: NDArray[Any]) -> tuple[str, ...]:
     if array.dtype.kind != "U" or array.ndim != 1 or len(set(array.tolist())) != len(array):
         found = f"class_names is {array.dtype} of shape {array.shape}"
-        raise InputError(_wrong(path, found, "different names as text, of shape (C,)"))
+        raise _wrong(path, found, "distinct names as text, of shape (C,)")
     return tuple(array.tolist())
 
 
-def _wrong(path: Path, found: str, need: str) -> str:
-    return got(f"{path}: {found}", need=need, do="write the file anew")
+def _wrong(path: Path, found: str, need: str) -> InputError:
+    return InputError(got(f"{path}: {found}", need=need, do="write the file again"))

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from deeplda.data import Data, Part
+from deeplda.data.dataset import Data, Part
 from deeplda.device import kept_generators, pick_device
 from deeplda.errors import InputError, TrainingError, got
 from deeplda.io import read_small, read_tensors
@@ -28,8 +28,8 @@ from deeplda.training.metrics import FinalScores, ReconstructionScores, Spectrum
 _BATCH = 500
 
 
-class _Card(BaseModel):
-    """Contents of model.json of an autoencoder."""
+class _AutoencoderCard(BaseModel):
+    """The contents of model.json of an autoencoder."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -38,16 +38,16 @@ class _Card(BaseModel):
 
 
 class SampleAutoencoder(nn.Module):
-    """An autoencoder with the preprocessing it wants: images are brought to 0..1, rows standardised."""
+    """An autoencoder with its preprocessing: images are scaled to 0..1, rows are standardised."""
 
     def __init__(self, sample_shape: tuple[int, ...], width: float) -> None:
         super().__init__()
-        self.card = _Card(sample_shape=sample_shape, width=width)
+        self.card = _AutoencoderCard(sample_shape=sample_shape, width=width)
         self.autoencoder: EncoderDecoder = build_autoencoder(sample_shape, width=width)
         self.normalisation = Normalisation(sample_shape)
 
     def fit_normalisation(self, inputs: NDArray[np.uint8] | NDArray[np.float32]) -> None:
-        """Learn how rows are standardised, and the range of images of floats; bytes are divided by 255."""
+        """Fit the standardisation of rows, or the range of float images; uint8 images are divided by 255."""
         if inputs.ndim != 4:
             self.normalisation.fit(inputs)
             return
@@ -56,43 +56,47 @@ class SampleAutoencoder(nn.Module):
         self.normalisation.deviation.fill_((high - low) or 1.0)
 
     def error(self, inputs: Tensor) -> Tensor:
-        """The paper's reconstruction error of inputs (n, *sample_shape), divided by the values of a sample."""
+        """Return the paper's reconstruction error of inputs (n, *sample_shape), divided by the size of a sample."""
         wanted = self._prepared(inputs)
         return reconstruction_error(self.autoencoder(wanted), wanted) / wanted[0].numel()
 
     def embed(self, inputs: NDArray[Any], watch: Watch = unwatched) -> NDArray[np.float32]:
-        """Embedding (n, width of the embedding) of inputs as the data has them, in eval mode."""
-        parts = watch(self._passes(inputs), len(inputs), "embedding by the autoencoder")
+        """Return the embedding (n, embedding_dim) of unprocessed inputs, in eval mode."""
+        parts = watch(self._passes(inputs), len(inputs), "embedding with the autoencoder")
         return np.concatenate([part.cpu().numpy() for part in parts])
 
     @torch.no_grad()
     def reconstruct(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
-        """Inputs as the autoencoder gives them back, in the range of the data."""
+        """Return the reconstruction of unprocessed inputs, in the range of the data."""
         self.eval()
         found = self.autoencoder(self._prepared(torch.as_tensor(inputs).to(self.normalisation.mean.device)))
         restored: NDArray[np.float32] = (found * self.normalisation.deviation + self.normalisation.mean).cpu().numpy()
         return restored
 
     def write(self, folder: Path) -> None:
-        """Write weights.safetensors and model.json into `folder`, which exists and is empty."""
+        """Write weights.safetensors and model.json into `folder`, which must be empty."""
         state = {name: tensor.contiguous() for name, tensor in self.state_dict().items()}
         save_file(state, folder / "weights.safetensors")
         (folder / "model.json").write_text(self.card.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, folder: Path) -> SampleAutoencoder:
-        """What `save` wrote. Raises InputError where it is not whole."""
+        """Load what `write` wrote. Raises InputError if it is not complete."""
         try:
-            card = _Card.model_validate_json(read_small(folder / "model.json"))
+            card = _AutoencoderCard.model_validate_json(read_small(folder / "model.json"))
             state = read_tensors(folder / "weights.safetensors")
-            # What the card declares must not take more memory than the weights do.
+            # The network that the card declares must not take more memory than the weights do.
             with AllocationLimit(4 * sum(tensor.nbytes for tensor in state.values()) + 2**20, "it declares too much"):
                 model = cls(card.sample_shape, card.width)
             model.load_state_dict(state)
         except (OSError, ValidationError, InputError, RuntimeError) as error:
             reason = str(error).splitlines()[0]
             raise InputError(
-                got(f"{folder} holds no whole autoencoder ({reason})", need="it as saved", do="train again")
+                got(
+                    f"{folder} is not a complete autoencoder ({reason})",
+                    need="an autoencoder as saved",
+                    do="train again",
+                )
             ) from None
         return model.eval()
 
@@ -117,8 +121,8 @@ class Reconstruction:
     device: torch.device
 
     @classmethod
-    def assemble(cls, config: AutoencoderConfig, data: Data) -> Reconstruction:
-        """Fresh weights, drawn from the seed. Raises InputError for samples that no autoencoder suits."""
+    def build(cls, config: AutoencoderConfig, data: Data) -> Reconstruction:
+        """Build everything with fresh weights drawn from the seed. Raises InputError for unsupported samples."""
         device = pick_device(config.device)
         with kept_generators():
             torch.manual_seed(config.seed)
@@ -136,12 +140,12 @@ class Reconstruction:
         return cls(model, optimizer, device)
 
     def step(self, inputs: Tensor, labels: Tensor, learning_rate: float) -> float:  # noqa: ARG002  # as every trainee
-        """One step of the optimiser; the error before it."""
+        """Take one step of the optimiser and return the error before it."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         error = self.trained.error(inputs)
         if not torch.isfinite(error):
-            raise TrainingError("the autoencoder's error is not finite: lower --autoencoder-learning-rate")
+            raise TrainingError("the error of the autoencoder is not finite: lower --autoencoder-learning-rate")
         self.optimizer.zero_grad()
         error.backward()  # type: ignore[no-untyped-call]  # not typed in torch
         self.optimizer.step()
@@ -163,7 +167,7 @@ class Reconstruction:
         return ReconstructionScores(n=len(validation), error=total / len(validation))
 
     def finish(self, data: Data, watch: Watch) -> SampleAutoencoder:  # noqa: ARG002  # as every trainee
-        """The autoencoder."""
+        """Return the autoencoder."""
         return self.trained.eval()
 
     def score(self, data: Data, watch: Watch) -> FinalScores:  # noqa: ARG002  # as every trainee
@@ -171,8 +175,8 @@ class Reconstruction:
         return FinalScores(validation=self._error(data.val), test=self._error(data.test))
 
     def flops(self, sample_shape: tuple[int, ...]) -> int:
-        """Of forward and backward pass of one sample."""
+        """Return the floating-point operations of the forward and backward pass of one sample."""
         return training_flops(self.trained.autoencoder, sample_shape)
 
-    def words(self) -> str:
+    def describe_step(self) -> str:
         return ""

@@ -1,4 +1,4 @@
-"""Checkpoints: tensors as safetensors, counters as JSON, each checked when read. No pickle."""
+"""Checkpoints: tensors as safetensors, counters as JSON, both verified when read. No pickle."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from torch import Tensor, nn
 from deeplda.errors import InputError, got
 from deeplda.io import new_folder, read_small, read_tensors
 
-_MOMENTUM = {"momentum_buffer"}
-_ADAM = {"step", "exp_avg", "exp_avg_sq"}
+_SGD_STATE = {"momentum_buffer"}
+_ADAM_STATE = {"step", "exp_avg", "exp_avg_sq"}
 
 
 class Counters(BaseModel):
-    """How far a run has come. With the seed they fix all that is random: each step seeds its own random numbers."""
+    """How far a run has come. With the seed they determine everything random: each step seeds its own numbers."""
 
     model_config = ConfigDict(extra="forbid")
 
     epoch: int = Field(0, ge=0, description="Epochs completed.")
-    step: int = Field(0, ge=0, description="Steps completed of the running epoch: the sampler's position.")
+    step: int = Field(0, ge=0, description="Steps completed in the current epoch: the sampler's position.")
     loss_sum: float = Field(0.0, description="Sum of the losses of those steps.")
     seconds: float = Field(0.0, description="Time spent, evaluation included.")
-    best_epoch: int = Field(0, ge=0, description="The last epoch with the best validation.")
-    risen_epoch: int = Field(0, ge=0, description="The epoch at which validation last rose.")
-    best_score: float | None = Field(None, description="Its score, None before the first.")
+    best_epoch: int = Field(0, ge=0, description="The last epoch with the best validation score.")
+    risen_epoch: int = Field(0, ge=0, description="The epoch in which the validation score last rose.")
+    best_score: float | None = Field(None, description="The best validation score; None before the first.")
 
 
-class _Manifest(BaseModel):
-    """Contents of checkpoint.json."""
+class _CheckpointFile(BaseModel):
+    """The contents of checkpoint.json."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -51,40 +51,40 @@ class Snapshot:
 
     @classmethod
     def of(cls, network: nn.Module, optimizer: torch.optim.Optimizer, counters: Counters) -> Snapshot:
-        """The state as it is now; tensors are copied, so that training may go on."""
+        """Return the current state; tensors are copied, so that training can continue."""
         tensors = {f"network.{name}": value for name, value in network.state_dict().items()}
-        for place, state in optimizer.state_dict()["state"].items():
+        for number, state in optimizer.state_dict()["state"].items():
             for name, value in state.items():
                 if isinstance(value, Tensor):
-                    tensors[f"optimizer.{place}.{name}"] = value
+                    tensors[f"optimizer.{number}.{name}"] = value
         copies = {name: value.detach().cpu().clone() for name, value in tensors.items()}
         return cls(copies, counters.model_copy())
 
     def restore(self, network: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
-        """Put the state back. Raises InputError where it is that of another network or optimiser."""
+        """Load the state. Raises InputError if it belongs to another network or optimiser."""
         weights, expected = self._under("network."), network.state_dict()
         for name in sorted(expected.keys() | weights.keys()):
             if name not in expected or name not in weights or not _alike(expected[name], weights[name]):
-                raise InputError(_foreign(f"network.{name}"))
+                raise InputError(_mismatch(f"network.{name}"))
         network.load_state_dict(weights)
         if optimizer is not None:
             groups = optimizer.state_dict()["param_groups"]
             optimizer.load_state_dict({"state": self._optimizer_state(optimizer), "param_groups": groups})
 
     def _optimizer_state(self, optimizer: torch.optim.Optimizer) -> dict[int, dict[str, Tensor]]:
-        """The state of each parameter that has one, by its place."""
+        """Return the state of each parameter that has one, by its number."""
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        wanted = _ADAM if isinstance(optimizer, torch.optim.Adam) else _MOMENTUM
+        wanted = _ADAM_STATE if isinstance(optimizer, torch.optim.Adam) else _SGD_STATE
         found, state = self._under("optimizer."), dict[int, dict[str, Tensor]]()
-        for place, parameter in enumerate(parameters):
-            # Copies: the optimiser keeps what it is given, and that may be a view of the file.
-            own = {key: found.pop(f"{place}.{key}").clone() for key in wanted if f"{place}.{key}" in found}
+        for number, parameter in enumerate(parameters):
+            # Copies: the optimiser keeps these tensors, which may be views of the file.
+            own = {key: found.pop(f"{number}.{key}").clone() for key in wanted if f"{number}.{key}" in found}
             like = {key: torch.zeros(()) if key == "step" else parameter for key in own}
             if own and (own.keys() != wanted or not all(_alike(like[key], own[key]) for key in own)):
-                raise InputError(_foreign(f"optimizer.{place}"))
-            state |= {place: own} if own else {}
+                raise InputError(_mismatch(f"optimizer.{number}"))
+            state |= {number: own} if own else {}
         if found:
-            raise InputError(_foreign(f"optimizer.{min(found)}"))
+            raise InputError(_mismatch(f"optimizer.{min(found)}"))
         return state
 
     def _under(self, prefix: str) -> dict[str, Tensor]:
@@ -95,34 +95,36 @@ def _alike(expected: Tensor, found: Tensor) -> bool:
     return expected.shape == found.shape and expected.dtype == found.dtype
 
 
-def _foreign(name: str) -> str:
-    return got(f"the checkpoint does not fit this run in {name}", need="its own", do="choose another --run")
+def _mismatch(name: str) -> str:
+    return got(
+        f"{name} in the checkpoint does not match this run", need="the run's own checkpoint", do="choose another --run"
+    )
 
 
 def write_checkpoint(snapshot: Snapshot, folder: Path, run: str, *, keep: Path | None = None) -> None:
-    """Write a checkpoint that takes the place of `folder`; `keep` is where the one before goes."""
+    """Write a checkpoint to `folder`; the one that was there moves to `keep`."""
     with new_folder(folder, keep) as temporary:
         tensors = temporary / "state.safetensors"
         save_file({name: value.contiguous() for name, value in snapshot.tensors.items()}, tensors)
-        manifest = _Manifest(run=run, digest=_digest(tensors), counters=snapshot.counters)
-        (temporary / "checkpoint.json").write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        file = _CheckpointFile(run=run, digest=_checksum(tensors), counters=snapshot.counters)
+        (temporary / "checkpoint.json").write_text(file.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 
 def read_checkpoint(folder: Path, run: str) -> Snapshot:
-    """Read a checkpoint of the run `run`. Raises InputError for one that is broken or another run's."""
+    """Read a checkpoint of the run `run`. Raises InputError if it is damaged or belongs to another run."""
     try:
-        manifest = _Manifest.model_validate_json(read_small(folder / "checkpoint.json"))
-        if manifest.run != run:
+        file = _CheckpointFile.model_validate_json(read_small(folder / "checkpoint.json"))
+        if file.run != run:
             raise InputError(f"{folder} is a checkpoint of another run or of other data")
-        if _digest(folder / "state.safetensors") != manifest.digest:
-            raise InputError(f"{folder} is damaged: its tensors are not those that were written")
-        return Snapshot(read_tensors(folder / "state.safetensors"), manifest.counters)
+        if _checksum(folder / "state.safetensors") != file.digest:
+            raise InputError(f"{folder} is damaged: the checksum of its tensors does not match")
+        return Snapshot(read_tensors(folder / "state.safetensors"), file.counters)
     except (OSError, ValidationError) as error:
         reason = str(error).splitlines()[0]
-        raise InputError(f"{folder} is not a whole checkpoint ({reason})") from None
+        raise InputError(f"{folder} is not a complete checkpoint ({reason})") from None
 
 
-def _digest(file: Path) -> str:
+def _checksum(file: Path) -> str:
     if not file.is_file():
         raise FileNotFoundError(f"no file {file.name}")
     with file.open("rb") as stream:

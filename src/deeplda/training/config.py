@@ -15,8 +15,6 @@ from deeplda.core.statistics import StatisticName
 from deeplda.errors import InputError
 from deeplda.io import expanded, read_toml
 
-# The settings that decide which samples a run has, and in which part.
-DATA_SETTINGS = ("data", "data_dir", "image_size", "split_seed", "train_on_all", "skip_unreadable")
 # Settings of the discriminant objectives, which cross-entropy does not use.
 LDA_SETTINGS = ("alpha", "lam", "epsilon", "statistic", "scatter")
 # alpha and statistic, unless given: "rdlda" and "dlda" are the paper's objectives.
@@ -46,6 +44,14 @@ Rate = Annotated[float, Field(gt=0, le=1e6)]
 
 class _Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @classmethod
+    def parse(cls, settings: Mapping[str, object], origin: str) -> Self:
+        """Validate a mapping. Raises InputError, naming `origin`, if it is not valid."""
+        try:
+            return cls.model_validate(settings)
+        except ValidationError as error:
+            raise InputError(f"{origin}: {first_mistake(error)}") from None
 
 
 class ObjectiveSettings(_Settings):
@@ -120,7 +126,7 @@ class SubclassSettings(_Settings):
 
 
 class LoopConfig(_Settings):
-    """How long the loop trains, in which steps and on which data, whatever it trains."""
+    """How long the loop trains and in which steps, whatever it trains."""
 
     epochs: Whole = Field(30, ge=1, description="Passes over the training part.")
     batch_size: Whole = Field(200, ge=2, description="Samples per step.")
@@ -146,6 +152,12 @@ class LoopConfig(_Settings):
         None, ge=1, description="Stop after this many epochs without a better validation accuracy."
     )
     seed: Whole = Field(0, ge=0, description="Seed of weights, batch order, augmentation and dropout.")
+    device: str = Field("auto", description="cpu, cuda, cuda:1, ... [auto: cuda if there is one]")
+    checkpoint_seconds: float = Field(60.0, gt=0, description="Save a checkpoint at least this often.")
+
+
+class DataSettings(_Settings):
+    """Which samples a run has, and in which part."""
 
     data_dir: Path | None = Field(
         None, description="Folder of the known data sets. [default: DEEPLDA_DATA or the cache]"
@@ -154,12 +166,14 @@ class LoopConfig(_Settings):
     split_seed: Whole = Field(0, ge=0, description="Seed of the split into training, validation and test parts.")
     train_on_all: bool = Field(False, description="Also train on the validation part, once all settings are chosen.")
     skip_unreadable: bool = Field(False, description="Skip broken image files instead of stopping.")
-    device: str = Field("auto", description="cpu, cuda, cuda:1, ... [auto: cuda if there is one]")
-    checkpoint_seconds: float = Field(60.0, gt=0, description="Save a checkpoint at least this often.")
 
 
-class TrainConfig(LoopConfig, SubclassSettings, OptimizerSettings, NetworkSettings, ObjectiveSettings):
-    """All settings but the data. The defaults suit small images such as digits; recipes set the rest."""
+# Runs that agree in these settings have the same samples.
+DATA_SETTINGS = ("data", *DataSettings.model_fields)
+
+
+class FitConfig(LoopConfig, SubclassSettings, OptimizerSettings, NetworkSettings, ObjectiveSettings):
+    """All settings of a training on data that is given. The defaults suit small images such as digits."""
 
     @model_validator(mode="after")
     def _settings_agree(self) -> Self:
@@ -168,16 +182,24 @@ class TrainConfig(LoopConfig, SubclassSettings, OptimizerSettings, NetworkSettin
                 object.__setattr__(self, name, value)
         if self.objective == "dlda" and self.alpha != 1:
             raise ValueError("objective dlda has no alpha: leave alpha out, or use objective rdlda")
-        if self.train_on_all and self.patience is not None:
-            raise ValueError(
-                "patience needs the validation part, which train_on_all trains on: leave one of the two out"
-            )
         if self.scatter == "dorfer" and (self.statistic in ("wilks", "pillai") or self.class_weight):
             raise ValueError("scatter dorfer needs statistic smallest or hotelling, and no class_weight")
         return self
 
 
-class _TomlFile(BaseModel):
+class TrainConfig(DataSettings, FitConfig):
+    """The options of `deeplda train`: all settings but the name of the data."""
+
+    @model_validator(mode="after")
+    def _has_validation_part(self) -> Self:
+        if self.train_on_all and self.patience is not None:
+            raise ValueError(
+                "patience needs the validation part, which train_on_all trains on: leave one of the two out"
+            )
+        return self
+
+
+class _TomlFile(_Settings):
     """Settings together with the data they are for, as a TOML file contains them."""
 
     data: str = Field("digits", description="A known name, a folder of images, or an .npz file.")
@@ -186,14 +208,6 @@ class _TomlFile(BaseModel):
     def read(cls, file: Path) -> Self:
         """Read a TOML file. Raises InputError if it is not valid."""
         return cls.parse(read_toml(file), str(file))
-
-    @classmethod
-    def parse(cls, settings: Mapping[str, object], origin: str) -> Self:
-        """Validate a mapping. Raises InputError, naming `origin`, if it is not valid."""
-        try:
-            return cls.model_validate(settings)
-        except ValidationError as error:
-            raise InputError(f"{origin}: {first_mistake(error)}") from None
 
     def to_toml(self) -> str:
         """Return the settings as TOML, in the order of their definition; settings that are None are left out."""
@@ -217,7 +231,7 @@ class RunConfig(_TomlFile, TrainConfig):
         return cls.read(run / "run.toml")
 
 
-class AutoencoderConfig(_TomlFile, LoopConfig):
+class AutoencoderConfig(_TomlFile, DataSettings, LoopConfig):
     """The contents of run.toml of an autoencoder."""
 
     width: float = Field(1.0, gt=0, allow_inf_nan=False)
@@ -226,12 +240,12 @@ class AutoencoderConfig(_TomlFile, LoopConfig):
     batch_size: Whole = Field(100, ge=2)
 
     @classmethod
-    def of(cls, config: RunConfig) -> Self:
-        """Return the settings of the autoencoder that a run needs.
+    def of(cls, config: FitConfig) -> Self:
+        """Return the settings of the autoencoder that a training needs.
 
         Settings that do not affect it keep their defaults, so that runs that differ only in their objective share it.
         """
-        same = (*DATA_SETTINGS, "device", "seed", "width")
+        same = [name for name in (*DATA_SETTINGS, "device", "seed", "width") if hasattr(config, name)]
         return cls(
             epochs=config.autoencoder_epochs,
             optimizer=config.autoencoder_optimizer,

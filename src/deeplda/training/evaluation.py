@@ -1,4 +1,4 @@
-"""Fitting the predictors on a training part, and scoring a model on another."""
+"""Gather the statistics that predictors are fitted from, and score a model."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deeplda.data import Part
+from deeplda.data.dataset import Part
 from deeplda.model import Model
 from deeplda.predictors import FeatureStatistics
 from deeplda.training.metrics import PredictorScores, Scores
 from deeplda.training.parallel import ALONE, World
 
-# Sees the batches of a long pass go by: the batches, the number of samples, and what is being done.
+# Passes the batches of a long computation through and reports progress, given the number of samples and the activity.
 Watch = Callable[[Iterator[Tensor], int, str], Iterator[Tensor]]
 
 
-def unwatched(batches: Iterator[Tensor], _samples: int, _words: str) -> Iterator[Tensor]:
-    """Nobody looks."""
+def unwatched(batches: Iterator[Tensor], _samples: int, _activity: str) -> Iterator[Tensor]:
+    """Return the batches without reporting progress."""
     return batches
 
 
 def gather_statistics(model: Model, part: Part, watch: Watch = unwatched, world: World = ALONE) -> FeatureStatistics:
-    """Statistics of the embedding of `part`, in one pass: eval mode, no augmentation, batch by batch.
+    """Return statistics of the embedding of `part`, in one pass: eval mode, no augmentation, batch by batch.
 
-    The processes of a `world` take a share each, and all end with the same statistics of the whole.
+    The processes of a `world` take a share each, and all end with the same statistics of the whole part.
     """
     labels = torch.from_numpy(part.labels)
     statistics = FeatureStatistics.for_labels(labels, scatter=model.card.scatter, class_weight=model.card.class_weight)
@@ -76,8 +76,10 @@ def evaluate(
 
 
 def subclass_scores(model: Model, part: Part) -> dict[str, dict[str, int]]:
-    """For each subclass how many samples it was the best of, and for how many of those its class is right; without
-    mirror images, as the confusion matrix."""
+    """Return, for each subclass, how often it had the best score ("decided") and how often its class was then right.
+
+    Mirror images are not used, as in the confusion matrix.
+    """
     names = model.card.subclass_map.names(model.class_names)
     decided = model.predict_subclasses(part.inputs)
     right = np.asarray(names)[:, None] == decided[None, :]
@@ -89,15 +91,16 @@ def subclass_scores(model: Model, part: Part) -> dict[str, dict[str, int]]:
 
 
 def confusion(labels: NDArray[np.int64], predicted: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
-    """How often each class (row) was taken for each (column), (C, C)."""
+    """Return how often each class (row) was classified as each class (column), (C, C)."""
     return np.bincount(labels * classes + predicted, minlength=classes * classes).reshape(classes, classes)
 
 
 def area_under_roc(labels: NDArray[np.int64], scores: NDArray[np.float64]) -> float | None:
-    """How often a sample of a class is given a higher probability of it than one of another class, mean over classes.
+    """Return the area under the ROC curve of each class against the others, averaged over the classes present.
 
-    A tie counts half; 1 is a perfect order, 0.5 none. The probability is the softmax of the scores (n, C), compared by
-    its log odds, which do not round to 0 or 1. None where all samples are of one class.
+    It is the probability that a sample of a class is given a higher probability of that class than a sample of another
+    one; ties count half. Probabilities, the softmax of the scores (n, C), are compared by their log odds, which do not
+    round to 0 or 1. None if all samples are of one class.
     """
     present = np.unique(labels)
     if len(present) == 1:
@@ -107,7 +110,8 @@ def area_under_roc(labels: NDArray[np.int64], scores: NDArray[np.float64]) -> fl
 
 
 def _log_odds(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """log(p / (1 - p)) of the softmax p of each row; that of the best is its lead over all others, 1 - p being lost."""
+    """Return log(p / (1 - p)) for the softmax p of each row. For the highest score, whose 1 - p would be lost to
+    rounding, it is the lead over the log-sum-exp of the others."""
     rows, best = np.arange(len(scores)), scores.argmax(1)
     others = scores.copy()
     others[rows, best] = -np.inf
@@ -120,8 +124,10 @@ def _log_odds(scores: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _share_in_order(positive: NDArray[np.bool_], values: NDArray[np.float64]) -> float:
-    """Of the pairs of a positive and another sample, by the ranks of the positive ones. scikit-learn's
-    `roc_auc_score`, without the second that its import takes."""
+    """Return the share of (positive, other) pairs in the right order, from the ranks of the positive samples.
+
+    The same as scikit-learn's `roc_auc_score`, without the second that its import takes.
+    """
     _, place, ties = np.unique(values, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(ties) - (ties - 1) / 2)[place]
     n = positive.sum()
@@ -133,6 +139,6 @@ def _accuracy(table: NDArray[np.int64]) -> float:
 
 
 def _balanced_accuracy(table: NDArray[np.int64]) -> float:
-    """The mean over the classes present of the share that was found."""
+    """Return the mean recall over the classes present."""
     present = table.sum(1) > 0
     return float((table.diagonal()[present] / table.sum(1)[present]).mean())

@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from deeplda.data import Data, Part
+from deeplda.data.dataset import Data, Part
 from deeplda.device import kept_generators
 from deeplda.errors import InputError, StoppedError
 from deeplda.sampling import epoch_batches, stratified_sample
@@ -23,7 +23,7 @@ from deeplda.training.parallel import ALONE, World
 from deeplda.training.progress import Progress
 from deeplda.training.run import Run, Writeable
 
-# After an epoch, what is fitted is fitted on at most this many training samples; at the end on all.
+# After each epoch, predictors are fitted on at most this many training samples; at the end on all of them.
 _FIT_SAMPLES = 5_000
 _SEED_STRIDE = 1_000_003
 _RANK_STRIDE = 2**52
@@ -33,7 +33,7 @@ class Trainee(Protocol):
     """What the loop trains: a network with its criterion and optimiser.
 
     Attributes:
-        trained: all that has parameters.
+        trained: everything that has parameters.
     """
 
     @property
@@ -44,22 +44,22 @@ class Trainee(Protocol):
     def device(self) -> torch.device: ...
 
     def step(self, inputs: Tensor, labels: Tensor, learning_rate: float) -> float:
-        """One step of the optimiser; the loss before it."""
+        """Take one step of the optimiser and return the loss before it."""
 
     def examine(self, fit_part: Part, validation: Part) -> tuple[Scores | ReconstructionScores | None, Spectrum]:
         """Return the scores after an epoch, whose `score` decides which is best, and the spectrum of its last batch."""
 
     def finish(self, data: Data, watch: Watch) -> Writeable:
-        """What the trained network is for, with the weights as they are."""
+        """Return the finished model, with the current weights."""
 
     def score(self, data: Data, watch: Watch) -> FinalScores:
         """Return the scores of the finished model."""
 
     def flops(self, sample_shape: tuple[int, ...]) -> int:
-        """Floating-point operations of training on one sample once."""
+        """Return the floating-point operations of training on one sample once."""
 
-    def words(self) -> str:
-        """A few figures of the last step, for the progress bar."""
+    def describe_step(self) -> str:
+        """Return a few figures of the last step, for the progress bar."""
 
 
 def train(
@@ -71,25 +71,32 @@ def train(
     stop: Callable[[], bool] = lambda: False,
     world: World = ALONE,
 ) -> SummaryRow:
-    """Train from the run's newest checkpoint, or from the start, to the end; return the summary row.
+    """Train to the end, save and score the model, and return the summary row. Arguments as in `run_epochs`."""
+    counters = run_epochs(config, data, trainee, run, progress, stop, world)
+    return _finish(data, run, trainee, counters, progress)
 
-    Without a validation part the last epoch is kept. The processes of a `world` share each batch; only the first has
-    the run.
+
+def run_epochs(
+    config: LoopConfig,
+    data: Data,
+    trainee: Trainee,
+    run: Run,
+    progress: Progress,
+    stop: Callable[[], bool] = lambda: False,
+    world: World = ALONE,
+) -> Counters:
+    """Train all epochs, from the run's newest checkpoint if it has one, and leave the best weights in the trainee.
+
+    Without a validation part the last epoch is the best. The processes of a `world` share each batch; only the first
+    one owns the run.
 
     Every step draws its random numbers from the seed and its own number, so a run that was killed and resumed ends in
-    the same weights as one that was not; in a world of several, running means of batch normalisation may differ.
-    Raises StoppedError soon after `stop` says so, with the state saved.
+    the same weights as one that was not. With several processes, running means of batch normalisation may differ.
+    Raises StoppedError soon after `stop` returns True, with the state saved.
     """
     with kept_generators():
-        counters = _take_up(run, trainee, world)
-        source = BatchSource(
-            data.train,
-            trainee.device,
-            flip=config.flip,
-            flip_order=config.flip_order,
-            translate=config.translate,
-            seed=config.seed,
-        )
+        counters = _resume(run, trainee, world)
+        source = BatchSource(data.train, trainee.device, config)
         fit_part = data.train.take(stratified_sample(data.train.labels, _FIT_SAMPLES, config.seed))
         clock = _Clock(counters.seconds)
         progress.start(config, data, counters, run.notes)
@@ -99,31 +106,33 @@ def train(
                 data.train.labels, config.batch_size, kind=config.sampler, seed=config.seed, epoch=counters.epoch
             )
             if counters.step >= len(batches):
-                raise InputError(f"the checkpoint says {counters.step} of {len(batches)} steps: choose another --run")
+                raise InputError(
+                    f"the checkpoint is at step {counters.step} of an epoch of {len(batches)}: choose another --run"
+                )
             trainee.trained.train()
-            for places in batches[counters.step :]:
+            for indices in batches[counters.step :]:
                 step = counters.epoch * len(batches) + counters.step
                 torch.manual_seed(config.seed * _SEED_STRIDE + step + world.rank * _RANK_STRIDE)
                 rate = learning_rate(config, step, len(batches))
-                loss = trainee.step(*source.batch(world.share(places), counters.epoch), rate)
+                loss = trainee.step(*source.batch(world.share(indices), counters.epoch), rate)
                 counters.step += 1
                 counters.loss_sum += loss
-                progress.step(counters, len(batches), len(places), loss, trainee.words)
+                progress.step(counters, len(batches), len(indices), loss, trainee.describe_step)
                 stopping = world.any(stop())
                 if counters.step < len(batches) and (stopping or clock.checkpoint_due(config.checkpoint_seconds)):
                     counters.seconds = clock.total()
                     run.save("last", Snapshot.of(trainee.trained, trainee.optimizer, counters))
                     clock.checkpoint()
                     if stopping:
-                        raise StoppedError(f"stopped in epoch {counters.epoch + 1}, saved")
+                        raise StoppedError(f"stopped in epoch {counters.epoch + 1}; the state is saved")
 
-            loss = counters.loss_sum / len(batches)
+            mean_loss = counters.loss_sum / len(batches)
             scores, spectrum = trainee.examine(fit_part, data.val)
             counters = _next_epoch(counters, None if scores is None else scores.score, clock.total())
             row = EpochRow(
                 kind="epoch",
                 epoch=counters.epoch,
-                loss=loss,
+                loss=mean_loss,
                 steps=len(batches),
                 learning_rate=rate,
                 **spectrum,
@@ -138,19 +147,19 @@ def train(
             clock.checkpoint()
             progress.epoch(row, counters)
             if world.any(stop()):
-                raise StoppedError(f"stopped after epoch {counters.epoch}, saved")
+                raise StoppedError(f"stopped after epoch {counters.epoch}; the state is saved")
 
         progress.close()
         best = world.from_first(run.best() if world.first else None)
         assert best is not None
         best.restore(trainee.trained)
-        # After a kill and on other arithmetic, an epoch that was run again need not be the one that was kept.
+        # After a kill and on other hardware, an epoch that is repeated need not be the one that was kept.
         counters.best_epoch = best.counters.epoch
-        return _finish(data, run, trainee, counters, progress)
+        return counters
 
 
-def _take_up(run: Run, trainee: Trainee, world: World) -> Counters:
-    """Restore the newest whole checkpoint, if there is one."""
+def _resume(run: Run, trainee: Trainee, world: World) -> Counters:
+    """Restore the newest intact checkpoint, if there is one, and return its counters."""
     snapshot = world.from_first(world.together(run.latest))
     if snapshot is None:
         run.keep_rows(0)
@@ -161,7 +170,7 @@ def _take_up(run: Run, trainee: Trainee, world: World) -> Counters:
 
 
 def _next_epoch(counters: Counters, score: float | None, seconds: float) -> Counters:
-    """The counters after an epoch; the last of equally good epochs is the best, and without a score the last."""
+    """Return the counters after an epoch. The last of equally good epochs is the best; without scores, the last."""
     before = counters.best_score
     better = score is None or before is None or score >= before
     rose = score is not None and (before is None or score > before)
@@ -195,7 +204,7 @@ def _finish(data: Data, run: Run, trainee: Trainee, counters: Counters, progress
 
 
 class _Clock:
-    """Seconds spent on a run over all its sessions, and since its last checkpoint."""
+    """Measures the time spent on a run over all its sessions, and since its last checkpoint."""
 
     def __init__(self, before: float) -> None:
         self._before, self._start = before, time.monotonic()

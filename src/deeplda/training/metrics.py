@@ -89,7 +89,7 @@ class Spectrum(TypedDict, total=False):
 class EpochRow(_Strict):
     """One epoch: the mean loss of its steps, the learning rate of the last one, and the scores after it."""
 
-    kind: Literal["epoch"] = "epoch"
+    kind: Literal["epoch"]
     epoch: _Count
     loss: float
     steps: _AtLeastOne = 1
@@ -126,7 +126,7 @@ class FinalScores(_Strict):
 class SummaryRow(FinalScores):
     """The last row of a finished run."""
 
-    kind: Literal["summary"] = "summary"
+    kind: Literal["summary"]
     epochs: _Count
     best_epoch: _Count
     seconds: float

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypedDict
 
 import torch
 from torch import Tensor, nn
 
-from deeplda.training.config import LoopConfig, RunConfig
+from deeplda.training.config import FitConfig, LoopConfig
 
+# One-cycle: the share of the steps in which the rate rises, and the share of the highest rate at which it starts.
 _RISING = 0.25
 _START = 0.1
 
+_FILTER_MOMENTUM = 0.6
+# Three steps of x -> a x + b x^3 + c x^5 bring singular values from 0.1..1 to about 1.
+_QUINTIC = (3.4445, -4.7750, 2.0315)
+_QUINTIC_STEPS = 3
+# Keeps the norm of a zero matrix from being divided by.
+_TINY = 1e-7
+
 
 def learning_rate(config: LoopConfig, step: int, steps_per_epoch: int) -> float:
-    """The learning rate of step `step`, counted from 0 over the whole run.
+    """Return the learning rate of a step, counted from 0 over the whole run.
 
-    "halving": the paper's, halved every `halve_every` epochs. "one-cycle": linear from a tenth of the rate up to it in
-    the first quarter of all steps, then linear down to 0 at the end. "linear": down to 0 from the first step on.
+    It depends on the step alone, so there is nothing to save or restore. "halving": the paper's, halved every
+    `halve_every` epochs. "one-cycle": linear from a tenth of the rate up to it in the first quarter of all steps, then
+    linear down to 0 at the end. "linear": linear down to 0 from the first step.
     """
     if config.schedule == "halving":
         return config.learning_rate * 0.5 ** (step // steps_per_epoch // config.halve_every)
@@ -31,56 +40,71 @@ def learning_rate(config: LoopConfig, step: int, steps_per_epoch: int) -> float:
     return config.learning_rate * (total - step) / (total - top + 1)
 
 
-_FILTER_MOMENTUM = 0.6
-# Three steps of x -> a x + b x^3 + c x^5 bring singular values from 0.1..1 to about 1.
-_QUINTIC = (3.4445, -4.7750, 2.0315)
-_QUINTIC_STEPS = 3
-# In place of the norm of what is zero.
-_TINY = 1e-7
+def build_optimizer(config: FitConfig, trained: nn.Module) -> torch.optim.Optimizer:
+    """Build the optimiser; each of its groups has its highest learning rate as "initial_lr"."""
+    rate, momentum, decay = config.learning_rate, config.momentum, config.weight_decay
+    optimizer = (
+        Muon(trained, rate, config.filter_learning_rate, momentum, decay)
+        if config.optimizer == "muon"
+        else torch.optim.SGD(trained.parameters(), rate, momentum, weight_decay=decay, nesterov=True)
+    )
+    for group in optimizer.param_groups:
+        group["initial_lr"] = group["lr"]
+    return optimizer
+
+
+class _MuonGroup(TypedDict, total=False):
+    params: list[nn.Parameter]
+    lr: float
+    filters: bool
+    momentum: float
+    decay: float
 
 
 class Muon(torch.optim.Optimizer):
-    """For networks whose convolutions are followed by batch normalisation, so that the size of their filters is free.
+    """Steps along orthogonalised momentum for convolution filters, Nesterov SGD for all other parameters.
 
-    The filters of a convolution, flattened to a matrix (outputs, inputs x kernel), are kept at a mean square norm of
-    1 and step along the nearest orthogonal matrix of their Nesterov momentum: all directions of the matrix learn at
-    the same rate. `torch.optim.Muon` does so for matrices only, and does not hold the norm. All other parameters take
-    the steps of `torch.optim.SGD` with Nesterov momentum and weight decay.
+    Made for networks whose convolutions are followed by batch normalisation, so that the scale of the filters is free.
+    The filters of a convolution, flattened to a matrix (outputs, inputs x kernel), are kept at a mean square norm of 1
+    and step along the orthogonal matrix nearest to their Nesterov momentum: all directions of the matrix learn at the
+    same rate. `torch.optim.Muon` supports matrices only and does not fix the norm. All other parameters take the steps
+    of `torch.optim.SGD` with Nesterov momentum and weight decay.
 
     Args:
-        lr: learning rate of all but the filters.
-        filter_lr: of the filters, the weights of all `nn.Conv2d`.
+        lr: learning rate of everything but the filters.
+        filter_lr: learning rate of the filters, the weights of all `nn.Conv2d`.
     """
 
     def __init__(self, network: nn.Module, lr: float, filter_lr: float, momentum: float, weight_decay: float) -> None:
         trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
         filters = {module.weight for module in network.modules() if isinstance(module, nn.Conv2d)}
-        groups: list[dict[str, Any]] = [
+        groups: list[_MuonGroup] = [
             {"params": [p for p in trained if p in filters], "lr": filter_lr, "filters": True},
             {"params": [p for p in trained if p not in filters], "lr": lr, "filters": False},
         ]
-        super().__init__([group for group in groups if group["params"]], {"momentum": momentum, "decay": weight_decay})
+        defaults = {"momentum": momentum, "decay": weight_decay}
+        super().__init__([dict(group) for group in groups if group["params"]], defaults)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]  # no closure, no loss
-        """Move every parameter that has a gradient."""
+        """Update every parameter that has a gradient."""
         assert closure is None
         for group in self.param_groups:
-            move = _filter_step if group["filters"] else _sgd_step
             for parameter in group["params"]:
-                if parameter.grad is not None:
-                    move(parameter, parameter.grad, self.state[parameter], group)
+                if parameter.grad is None:
+                    continue
+                state = self.state[parameter]
+                if group["filters"]:
+                    _filter_step(parameter, parameter.grad, state, group["lr"])
+                else:
+                    gradient = parameter.grad.add(parameter, alpha=group["decay"])
+                    parameter.sub_(_nesterov(gradient, state, group["momentum"]), alpha=group["lr"])
 
 
-def _filter_step(filters: Tensor, gradient: Tensor, state: dict[str, Tensor], group: dict[str, Any]) -> None:
+def _filter_step(filters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float) -> None:
     direction = _nesterov(gradient, state, _FILTER_MOMENTUM)
     filters.mul_(len(filters) ** 0.5 / filters.norm().clamp(min=_TINY))
-    filters.sub_(orthogonalised(direction.flatten(1)).view_as(filters), alpha=group["lr"])
-
-
-def _sgd_step(parameter: Tensor, gradient: Tensor, state: dict[str, Tensor], group: dict[str, Any]) -> None:
-    gradient = gradient.add(parameter, alpha=group["decay"])
-    parameter.sub_(_nesterov(gradient, state, group["momentum"]), alpha=group["lr"])
+    filters.sub_(orthogonalised(direction.flatten(1)).view_as(filters), alpha=lr)
 
 
 def _nesterov(gradient: Tensor, state: dict[str, Tensor], momentum: float) -> Tensor:
@@ -91,10 +115,10 @@ def _nesterov(gradient: Tensor, state: dict[str, Tensor], momentum: float) -> Te
 
 
 def orthogonalised(matrix: Tensor) -> Tensor:
-    """The matrix with all its singular values brought near 1, by polynomials of it and without a decomposition.
+    """Return the matrix with all its singular values brought near 1, by polynomials and without a decomposition.
 
-    Jordan et al. (2024): Newton-Schulz iteration with coefficients that lift small singular values fast and end
-    within 0.7 to 1.2 rather than at 1; those far below the largest stay smaller.
+    Jordan et al. (2024): a Newton-Schulz iteration whose coefficients lift small singular values quickly and end within
+    0.7 to 1.2 rather than at 1; those far below the largest stay smaller.
     """
     a, b, c = _QUINTIC
     tall = matrix.shape[0] > matrix.shape[1]
@@ -103,16 +127,3 @@ def orthogonalised(matrix: Tensor) -> Tensor:
         square = wide @ wide.T
         wide = a * wide + (b * square + c * square @ square) @ wide
     return wide.T if tall else wide
-
-
-def build_optimizer(config: RunConfig, trained: nn.Module) -> torch.optim.Optimizer:
-    """With the highest learning rate of each of its groups as "initial_lr"."""
-    rate, momentum, decay = config.learning_rate, config.momentum, config.weight_decay
-    optimizer = (
-        Muon(trained, rate, config.filter_learning_rate, momentum, decay)
-        if config.optimizer == "muon"
-        else torch.optim.SGD(trained.parameters(), rate, momentum, weight_decay=decay, nesterov=True)
-    )
-    for group in optimizer.param_groups:
-        group["initial_lr"] = group["lr"]
-    return optimizer

@@ -22,9 +22,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class World:
-    """This process among those that train together: `rank` of `size`. One alone has nobody to talk to.
+    """This process among those that train together: number `rank` of `size`.
 
-    What goes between them is pickled; they are processes of one job, started by the same user.
+    Objects that they exchange are pickled: they are processes of one job, started by the same user.
     """
 
     rank: int = 0
@@ -32,19 +32,19 @@ class World:
 
     @property
     def first(self) -> bool:
-        """Whether this process is the one that writes and speaks."""
+        """Whether this process is the one that writes files and prints."""
         return self.rank == 0
 
     def share(self, items: NDArray[Any]) -> NDArray[Any]:
-        """This process's part of items that all have, every `size`-th: of a stratified batch a stratified part."""
+        """Return this process's share: every `size`-th item, so that shares of a stratified batch are stratified."""
         return items[self.rank :: self.size]
 
     def any(self, flag: bool) -> bool:
-        """Whether it is true for any of them."""
+        """Return whether the flag is set in any process."""
         return flag if self.size == 1 else bool(self.total(np.array([flag], dtype=np.int64))[0])
 
     def total(self, numbers: NDArray[Any]) -> NDArray[Any]:
-        """The sum over all processes."""
+        """Return the sum over all processes."""
         if self.size == 1:
             return numbers
         tensor = torch.from_numpy(numbers.copy()).to(_carrier())
@@ -53,7 +53,7 @@ class World:
         return summed
 
     def from_first(self, value: T) -> T:
-        """What the first process has, on all."""
+        """Return the value of the first process, in all of them."""
         if self.size == 1:
             return value
         box = [value]
@@ -61,7 +61,7 @@ class World:
         return box[0]
 
     def gather(self, value: T) -> list[T]:
-        """What each process has, in the order of their ranks."""
+        """Return the values of all processes, in the order of their ranks."""
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
@@ -69,21 +69,21 @@ class World:
         return values
 
     def together(self, work: Callable[[], T]) -> T:
-        """The outcome of `work` on this process; where it raises InputError on any of them, it does on all."""
+        """Return the result of `work` in this process. If it raises InputError in any process, all of them raise it."""
         outcome: list[T] = []
         error = None
         try:
             outcome.append(work())
         except InputError as raised:
             error = str(raised)
-        errors = [said for said in self.gather(error) if said is not None]
+        errors = [message for message in self.gather(error) if message is not None]
         if errors:
             raise InputError(errors[0])
         return outcome[0]
 
     @torch.no_grad()
     def average_buffers(self, network: nn.Module) -> None:
-        """Give the floating-point buffers, running means and variances, the mean over the processes."""
+        """Average the floating-point buffers, such as running means and variances, over the processes."""
         if self.size == 1:
             return
         for buffer in network.buffers():
@@ -96,25 +96,25 @@ ALONE = World()
 
 
 def _carrier() -> torch.device:
-    """Where tensors are exchanged: on the device of the backend."""
+    """Return the device on which the backend exchanges tensors."""
     return torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else torch.device("cpu")
 
 
 def is_restarted() -> bool:
-    """Whether torchrun has started this process again, after one of the job was lost."""
+    """Return whether torchrun has restarted this job after it lost a process."""
     return _starts() > 0
 
 
 def _starts() -> int:
-    """How often torchrun has started this job again."""
+    """Return how often torchrun has restarted this job."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 @contextmanager
 def joined_world(device: str) -> Iterator[World]:
-    """This process among those that torchrun or `deeplda train --processes` started; alone where nobody did.
+    """Join the processes that torchrun or `deeplda train --processes` started; without them, yield a world of one.
 
-    With CUDA each process takes the device of its local rank. Raises TrainingError where contact is lost.
+    With CUDA each process takes the device of its local rank. Raises TrainingError if another process is lost.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield ALONE
@@ -123,10 +123,10 @@ def joined_world(device: str) -> Iterator[World]:
     if on_cuda:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
     store, rank, size = next(dist.rendezvous("env://"))  # type: ignore[attr-defined]  # missing in torch's stubs
-    # torchrun hands the same store to a job that it starts again: what was written before must not be met.
+    # torchrun gives a restarted job the same store: keys written before the restart must not be found.
     store = dist.PrefixStore(f"start-{_starts()}", store)  # type: ignore[attr-defined]  # as above
-    # A process that is gone is noticed by its closed connection. Long waits are part of the work: while the first
-    # process splits classes, the others have nothing to do.
+    # A lost process is noticed by its closed connection. Long waits are normal: the others wait while the first
+    # process splits classes.
     patience = timedelta(days=2)
     dist.init_process_group("nccl" if on_cuda else "gloo", store=store, rank=rank, world_size=size, timeout=patience)
     try:
@@ -134,21 +134,22 @@ def joined_world(device: str) -> Iterator[World]:
     except (dist.DistBackendError, dist.DistNetworkError, RuntimeError) as error:
         if not _is_lost_contact(error):
             raise
-        raise TrainingError(f"another process of this job is gone ({str(error).splitlines()[0]})") from None
+        raise TrainingError(f"another process of this job was lost ({str(error).splitlines()[0]})") from None
     finally:
         dist.destroy_process_group()
 
 
 def _is_lost_contact(error: Exception) -> bool:
-    words = ("Connection closed by peer", "Connection reset", "Broken pipe", "Timed out", "Socket", "NCCL")
-    return isinstance(error, dist.DistError) or any(word in str(error) for word in words)
+    signs = ("Connection closed by peer", "Connection reset", "Broken pipe", "Timed out", "Socket", "NCCL")
+    return isinstance(error, dist.DistError) or any(sign in str(error) for sign in signs)
 
 
 class SharedCrossEntropy(nn.Module):
-    """The weighted mean over the whole batch, whatever the parts: parts of unequal size would not average to it.
+    """Cross-entropy of a batch that several processes share: the weighted mean over the whole batch.
 
-    The value is the whole batch's; the gradient at a process's own outputs is the whole batch's times the number of
-    processes, as `DistributedDataParallel` averages over them.
+    Averaging the means of the parts would be wrong if they have unequal sizes. The value is that of the whole batch;
+    the gradient at a process's own outputs is that of the whole batch times the number of processes, because
+    `DistributedDataParallel` averages over them.
     """
 
     weights: Tensor
@@ -165,5 +166,5 @@ class SharedCrossEntropy(nn.Module):
         figures = torch.stack([own.detach(), self.weights[labels].sum()]).double().cpu().numpy()
         total, weight = self.world.total(figures)
         scaled: Tensor = own * (self.world.size / float(weight))
-        # The value is that of all processes, the gradient stays that of our own part.
+        # The value is that of all processes, the gradient that of this process's part.
         return scaled + (float(total / weight) - scaled.detach())

@@ -7,8 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 
+from deeplda.data.dataset import Data
 from deeplda.memory import keep_freed_memory
+from deeplda.model import Model
+from deeplda.subclasses import Clusters
 from deeplda.training.config import RunConfig
 from deeplda.training.loop import train
 from deeplda.training.metrics import SummaryRow
@@ -18,29 +22,15 @@ from deeplda.training.progress import Progress
 from deeplda.training.run import FollowerRun
 from deeplda.training.run_folder import open_run, summary_row
 from deeplda.training.subclass_stage import find_subclasses, on_subclasses
-from deeplda.training.trainee import assemble
+from deeplda.training.trainee import build_trainee
 
 
-@contextmanager
-def asked_to_stop(
-    *numbers: signal.Signals, say: Callable[[str], None] = lambda _words: None
-) -> Iterator[Callable[[], bool]]:
-    """Whether one of the signals came; `say` gets the words for it. A second one raises KeyboardInterrupt at once."""
-    asked = False
+class Finished(NamedTuple):
+    """A finished run; model and data are None if the run had been finished before and was only read."""
 
-    def ask(_number: int, _frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
-            raise KeyboardInterrupt
-        asked = True
-        say("finishing the step, then saving; once more to stop at once")
-
-    before = {number: signal.signal(number, ask) for number in numbers}
-    try:
-        yield lambda: asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    summary: SummaryRow
+    model: Model | None = None
+    data: Data | None = None
 
 
 def run_to_end(
@@ -50,37 +40,78 @@ def run_to_end(
     stop: Callable[[], bool] = lambda: False,
     stages: Path | None = None,
     world: World = ALONE,
-) -> SummaryRow:
-    """Start the run in `folder`, or take it up where it stopped, and return its summary row.
+) -> Finished:
+    """Start the run in `folder`, or resume it, and return it finished.
 
-    A finished run is only read. The processes of a `world` train together; the first has the folder. `stages` is a
-    folder in which several runs share autoencoders and subclasses, where they want the same.
+    Args:
+        stop: asked after every step; once it returns True the state is saved and StoppedError is raised.
+        stages: a folder in which runs share autoencoders and subclasses if they need the same ones.
+        world: the processes that train together; the first one owns the folder.
 
-    Raises InputError for settings or data that do not suit, or a folder another process has; StoppedError soon after
-    `stop` says so, with the state saved.
+    Raises InputError for settings or data that cannot be used, and for a folder that another process is using.
     """
     summary = world.from_first(summary_row(folder) if world.first else None)
     if summary is not None:
-        return summary
+        return Finished(summary)
     keep_freed_memory()
     with progress.status(f"reading {config.data}"):
         data = world.together(lambda: read_data(config))
     world.together(lambda: check_settings(config, data, world))
+    # Built before the folder is created, so that a network that cannot be built leaves no folder behind.
+    trainee = build_trainee(config, data, world=world) if config.subclasses == 1 else None
     with ExitStack() as stack:
         stack.callback(progress.close)
         run = world.together(
             lambda: stack.enter_context(open_run(folder, config, data.fingerprint)) if world.first else FollowerRun()
         )
-        clusters = None
-        if config.subclasses != 1:
-            # One process does: what comes before the training proper is a small part of the work.
-            clusters = world.from_first(
-                world.together(
-                    lambda: find_subclasses(config, data, progress, stop, folder, stages) if world.first else None
-                )
-            )
-            assert clusters is not None
-            data = on_subclasses(data, clusters)
-        trainee = assemble(config, data, subclasses=clusters.map if clusters else None, world=world)
+        trained_on = data
+        if trainee is None:
+            clusters = _shared_clusters(config, data, progress, stop, folder, stages, world)
+            trained_on = on_subclasses(data, clusters)
+            trainee = build_trainee(config, trained_on, subclasses=clusters.map, world=world)
         stack.callback(trainee.close)
-        return train(config, data, trainee, run, progress, stop, world)
+        summary = train(config, trained_on, trainee, run, progress, stop, world)
+        return Finished(summary, trainee.model, data)
+
+
+def _shared_clusters(
+    config: RunConfig,
+    data: Data,
+    progress: Progress,
+    stop: Callable[[], bool],
+    folder: Path,
+    stages: Path | None,
+    world: World,
+) -> Clusters:
+    """Split the classes in the first process, which is a small part of the work, and share the result."""
+    clusters = world.from_first(
+        world.together(lambda: find_subclasses(config, data, progress, stop, folder, stages) if world.first else None)
+    )
+    assert clusters is not None
+    return clusters
+
+
+@contextmanager
+def asked_to_stop(
+    *signals: signal.Signals, say: Callable[[str], None] = lambda _text: None
+) -> Iterator[Callable[[], bool]]:
+    """Yield a function that tells whether one of the signals has arrived. A second signal raises KeyboardInterrupt.
+
+    Args:
+        say: called with a message for the user when the first signal arrives.
+    """
+    asked = False
+
+    def ask(_number: int, _frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+        say("stopping after this step, then saving; press Ctrl-C again to stop immediately")
+
+    before = {number: signal.signal(number, ask) for number in signals}
+    try:
+        yield lambda: asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from deeplda.data import Data, load_data
+from deeplda.data import load_data
+from deeplda.data.dataset import Data
 from deeplda.device import pick_device
 from deeplda.errors import InputError, got
 from deeplda.memory import available_memory
@@ -20,7 +21,7 @@ from deeplda.training.trainee import network_of
 
 
 def read_data(config: RunConfig) -> Data:
-    """The data of a run. Raises InputError where it cannot be read."""
+    """Read the data of a run. Raises InputError if that fails."""
     data = load_data(
         config.data,
         data_dir=config.data_dir,
@@ -31,37 +32,30 @@ def read_data(config: RunConfig) -> Data:
     return data.without_validation() if config.train_on_all else data
 
 
-def fitting_in_memory() -> AllocationLimit:
-    """Within the block, refuse to build a network that is larger than the memory there is, with an InputError."""
-    sentence = got("a network that does not fit in memory", need="a smaller one", do="lower --width or --embedding-dim")
-    return AllocationLimit(available_memory() or 2**62, sentence)
-
-
 def check_settings(config: RunConfig, data: Data, world: World = ALONE) -> None:
     """Raise InputError for a device, a network or data that cannot be used, before anything is written."""
-    # First: all processes take part in it, and any of them may raise below.
+    # First, because all processes take part in it and any of them may raise below.
     if len(set(world.gather(data.fingerprint))) > 1:
-        raise InputError(f"the processes read different data from {config.data}: give all of them the same")
+        raise InputError(f"the processes read different data from {config.data}: give all of them the same data")
     if missing := set(range(len(data.class_names))) - set(np.unique(data.train.labels).tolist()):
         raise InputError(
             got(
                 f"{config.data} has no training sample of {data.class_names[min(missing)]}",
-                need="one of every class",
-                do="add some, or leave the class out",
+                need="at least one of every class",
+                do="add samples, or remove the class",
             )
         )
     pick_device(config.device)
-    with fitting_in_memory():
-        network_of(config, data, SubclassMap(tuple(range(len(data.class_names)))))
+    check_network(config, data)
     if len(data.sample_shape) != 3:
-        _refuse_augmentation(config, data)
-    # Stratified batches differ by one sample, so that some have less than was asked for.
+        _reject_augmentation(config, data)
+    # Stratified batches differ by one sample, so some are smaller than batch_size.
     smallest = len(data.train) // math.ceil(len(data.train) / config.batch_size)
     if min(smallest, config.batch_size) < 2 * world.size:
         raise InputError(
             got(
-                f"batches of down to {smallest} for {world.size} processes",
-                need="two samples for each",
+                f"batches of only {smallest} samples for {world.size} processes",
+                need="two samples per process",
                 do="raise --batch-size",
             )
         )
@@ -69,22 +63,34 @@ def check_settings(config: RunConfig, data: Data, world: World = ALONE) -> None:
         _require_two_classes_in_each_batch(config, data)
 
 
+def check_network(config: RunConfig, data: Data) -> None:
+    """Raise InputError if the network cannot be built for these samples or does not fit in memory."""
+    with fitting_in_memory():
+        network_of(config, data.sample_shape, SubclassMap(tuple(range(len(data.class_names)))))
+
+
+def fitting_in_memory() -> AllocationLimit:
+    """Within the block, refuse to build a network that is larger than the memory there is, with an InputError."""
+    sentence = got("a network that does not fit in memory", need="a smaller one", do="lower --width or --embedding-dim")
+    return AllocationLimit(available_memory() or 2**62, sentence)
+
+
 def _require_two_classes_in_each_batch(config: RunConfig, data: Data) -> None:
-    """Raise InputError where an epoch has more batches than samples that are not of the commonest class."""
+    """Raise InputError if an epoch has more batches than samples outside the most common class."""
     counts, batches = np.bincount(data.train.labels), math.ceil(len(data.train) / config.batch_size)
     others = len(data.train) - int(counts.max())
     if batches > others:
         enough = sufficient_batch_size(config.batch_size, data.train.labels, config.objective)
         raise InputError(
             got(
-                f"{others} training samples that are not {data.class_names[counts.argmax()]} for {batches} batches",
+                f"only {others} training samples are not {data.class_names[counts.argmax()]}, for {batches} batches",
                 need="two classes in every batch",
                 do=f"pass --batch-size {enough} or more, or add samples",
             )
         )
 
 
-def _refuse_augmentation(config: RunConfig, rows: Data) -> None:
+def _reject_augmentation(config: RunConfig, rows: Data) -> None:
     if config.tta == "mirror":
         raise InputError(no_mirror_image(rows.sample_shape))
     for name, off in (("flip", "--no-flip"), ("translate", "--translate 0")):

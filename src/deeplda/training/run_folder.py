@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -10,12 +9,13 @@ import platform
 import re
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
@@ -26,50 +26,50 @@ from deeplda.training.config import AutoencoderConfig, RunConfig
 from deeplda.training.metrics import EpochRow, Row, SummaryRow, parse_rows
 from deeplda.training.run import Writeable
 
-# A row has a number for each pair of classes, and there may be thousands of epochs.
-_MOST_METRICS = 2**30
-# To take a run's lock, and the seconds between them.
-_TRIES, _BETWEEN_TRIES = 3, 0.02
+# A row has one number for each pair of classes, and there may be thousands of epochs.
+_LARGEST_METRICS_FILE = 2**30
+# Attempts to lock a run, and the seconds between them.
+_LOCK_ATTEMPTS, _LOCK_PAUSE = 3, 0.02
 _LIBRARIES = ("deeplda", "torch", "numpy", "scikit-learn", "safetensors")
 
 
 class RunFolder:
-    """Reads and writes one run's folder. Made by `open_run`, which holds its lock."""
+    """Reads and writes one run's folder. Created by `open_run`, which holds its lock."""
 
     def __init__(self, path: Path, data_fingerprint: str) -> None:
         self.path = path
-        # A checkpoint belongs to the run if settings and data are the same. The text of run.toml, not the settings
-        # parsed from it: a later version with further settings finds the same identity.
-        settings = (path / "run.toml").read_text(encoding="utf-8")
+        # A checkpoint belongs to the run if settings and data are the same. The text of run.toml is hashed, not the
+        # settings parsed from it, so that a later version with further settings finds the same identity.
+        settings = read_small(path / "run.toml").decode()
         self.identity = hashlib.blake2b(f"{settings}{data_fingerprint}".encode(), digest_size=16).hexdigest()
         self.notes: list[str] = []
 
     def save(self, name: Literal["last", "best"], snapshot: Snapshot) -> None:
-        """Write a checkpoint; the `last` before it becomes `previous`."""
+        """Write a checkpoint; the previous `last` becomes `previous`."""
         checkpoints = self.path / "checkpoints"
         keep = checkpoints / "previous" if name == "last" else None
         write_checkpoint(snapshot, checkpoints / name, self.identity, keep=keep)
 
     def latest(self) -> Snapshot | None:
-        """The newest whole checkpoint, or None where none was written yet.
+        """Return the newest intact checkpoint, or None if none was written yet.
 
-        What is wrong with a newer one is added to `notes`. Raises InputError where there are some and none can be used.
+        Problems with a newer one are added to `notes`. Raises InputError if there are checkpoints but none is usable.
         """
-        found = self._first_whole("last", "previous")
+        found = self._first_intact("last", "previous")
         if found is None and self.notes:
-            raise InputError(f"{self.notes[0]}: nothing of this run can be taken up, choose another --run")
+            raise InputError(f"{self.notes[0]}: this run cannot be resumed, choose another --run")
         return found
 
     def best(self) -> Snapshot:
-        """The checkpoint with the best validation."""
-        # A kill while it was replaced leaves the one before under its hidden name.
-        found = self._first_whole("best", ".best.old")
+        """Return the checkpoint with the best validation score."""
+        # A kill during the exchange leaves the one before under its hidden name.
+        found = self._first_intact("best", ".best.old")
         if found is None:
-            reason = self.notes[-1] if self.notes else f"{self.path / 'checkpoints' / 'best'} is gone"
+            reason = self.notes[-1] if self.notes else f"{self.path / 'checkpoints' / 'best'} is missing"
             raise InputError(f"{reason}: train again")
         return found
 
-    def _first_whole(self, *names: str) -> Snapshot | None:
+    def _first_intact(self, *names: str) -> Snapshot | None:
         for name in names:
             folder = self.path / "checkpoints" / name
             if folder.is_dir():
@@ -87,15 +87,13 @@ class RunFolder:
             os.fsync(stream.fileno())
 
     def keep_rows(self, epochs: int) -> None:
-        """Drop rows of metrics.jsonl from after `epochs` epochs, and a last one that was cut, before going on.
+        """Before resuming, drop rows of metrics.jsonl beyond `epochs` epochs and a last row that was cut off.
 
-        Rows that should be there and are not are added to `notes`.
+        Missing rows are reported in `notes`.
         """
         rows = [row for row in read_metrics(self.path) if isinstance(row, EpochRow) and row.epoch <= epochs]
         if lost := epochs - len(rows):
-            self.notes.append(
-                f"{self.path / 'metrics.jsonl'} has lost {lost} of {epochs} rows: the run goes on without"
-            )
+            self.notes.append(f"{lost} of {epochs} rows are missing from {self.path / 'metrics.jsonl'}")
         write_text(self.path / "metrics.jsonl", "".join(row.to_json() + "\n" for row in rows))
 
     def save_model(self, model: Writeable) -> None:
@@ -108,10 +106,10 @@ class RunFolder:
 def open_run(
     path: Path, config: RunConfig | AutoencoderConfig, data_fingerprint: str, *, wait: bool = False
 ) -> Iterator[RunFolder]:
-    """The run folder, created where it is not there, locked while the block runs.
+    """Open a run folder, create it if it does not exist, and hold its lock while the block runs.
 
-    Raises InputError where it cannot be written, was begun on other data, or another process has it; with `wait` it
-    waits for that one.
+    Raises InputError if it cannot be written, was started on other data, or is used by another process; with `wait`,
+    wait for that process instead.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -119,22 +117,32 @@ def open_run(
     except OSError as error:
         raise InputError(f"{path} cannot be written ({error.strerror}): choose another --run folder") from None
     try:
-        _take(lock, path, wait=wait)
+        _lock(lock, path, wait=wait)
         if not (path / "run.toml").exists():
             write_text(path / "environment.json", json.dumps(_environment(data_fingerprint), indent=2) + "\n")
             write_text(path / "run.toml", config.to_toml())
-        elif begun_on(path) not in (None, data_fingerprint):
-            raise InputError(
-                f"the data of {path} has changed since it was begun: bring it back, or choose another --run"
-            )
+        else:
+            if type(config).read(path / "run.toml") != config:
+                raise InputError(f"{path} was started with other settings: choose another --run")
+            if started_on(path) not in (None, data_fingerprint):
+                raise InputError(
+                    f"the data of {path} has changed since it was started: restore it, or choose another --run"
+                )
         yield RunFolder(path, data_fingerprint)
     finally:
         os.close(lock)
 
 
-def _take(lock: int, path: Path, *, wait: bool) -> None:
-    """Lock, or raise InputError where another process keeps it. Who only looks whether it is locked has it briefly."""
-    for left in reversed(range(_TRIES)):
+def _lock(lock: int, path: Path, *, wait: bool) -> None:
+    """Lock an open file. Raises InputError if another process holds it; warns on systems without file locks."""
+    try:
+        import fcntl
+    except ImportError:
+        warnings.warn(
+            f"this system has no file locks: make sure that no other process uses {path}", UserWarning, stacklevel=2
+        )
+        return
+    for left in reversed(range(_LOCK_ATTEMPTS)):
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             return
@@ -142,13 +150,14 @@ def _take(lock: int, path: Path, *, wait: bool) -> None:
             if not left:
                 in_use = f"{path} is in use by another process: wait for it, or choose another --run"
                 raise InputError(in_use) from None
-            time.sleep(_BETWEEN_TRIES)
+            # Retry: a status check holds the lock for a moment.
+            time.sleep(_LOCK_PAUSE)
 
 
 def read_metrics(path: Path) -> list[Row]:
-    """The rows of a run's metrics.jsonl that are whole. Raises InputError where it may not be read."""
+    """Return the valid rows of a run's metrics.jsonl. Raises InputError if the file cannot be read."""
     try:
-        return parse_rows(read_small(path / "metrics.jsonl", _MOST_METRICS))
+        return parse_rows(read_small(path / "metrics.jsonl", _LARGEST_METRICS_FILE))
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -161,8 +170,8 @@ def summary_row(path: Path) -> SummaryRow | None:
     return last if isinstance(last, SummaryRow) and (path / "model" / "model.json").exists() else None
 
 
-def read_environment(path: Path) -> dict[str, Any]:
-    """What a run was begun with; empty where that is not known."""
+def read_environment(path: Path) -> dict[str, object]:
+    """Return the environment in which a run was started; empty if it is not known."""
     try:
         found = json.loads(read_small(path / "environment.json"))
     except (OSError, ValueError, RecursionError):
@@ -170,18 +179,18 @@ def read_environment(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def begun_on(path: Path) -> str | None:
-    """The fingerprint of the data that a run was begun on; None where that is not known."""
-    begun = read_environment(path).get("data_fingerprint")
-    return begun if isinstance(begun, str) else None
+def started_on(path: Path) -> str | None:
+    """Return the fingerprint of the data that a run was started on; None if it is not known."""
+    fingerprint = read_environment(path).get("data_fingerprint")
+    return fingerprint if isinstance(fingerprint, str) else None
 
 
 def _without_secrets(argument: str) -> str:
-    """An argument without what is secret in a URL: user, password and options."""
+    """Remove user, password and options from a URL."""
     return re.sub(r"://.*@", "://", argument.partition("?")[0]) if "://" in argument else argument
 
 
-def _environment(data_fingerprint: str) -> dict[str, Any]:
+def _environment(data_fingerprint: str) -> dict[str, object]:
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": [Path(sys.argv[0]).name, *map(_without_secrets, sys.argv[1:])],

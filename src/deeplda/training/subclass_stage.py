@@ -1,4 +1,4 @@
-"""The second stage of Algorithm 1: classes split into subclasses by k-means, on what the first stage embeds."""
+"""The second stage of Algorithm 1: classes are split into subclasses by k-means, in the autoencoder's embedding."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 from safetensors.numpy import save_file
 
-from deeplda.data import Data, Part
+from deeplda.data.dataset import Data, Part
 from deeplda.device import pick_device
 from deeplda.errors import while_training
 from deeplda.io import new_folder, read_arrays, read_small
 from deeplda.subclasses import Clusters, SubclassMap, split_classes
 from deeplda.training.autoencoder_stage import Reconstruction, SampleAutoencoder
-from deeplda.training.config import AutoencoderConfig, RunConfig
+from deeplda.training.config import AutoencoderConfig, FitConfig
 from deeplda.training.loop import train
 from deeplda.training.progress import Progress
 from deeplda.training.run import MemoryRun, Run
 from deeplda.training.run_folder import open_run, summary_row
 
-# Below so many samples of a subclass in a batch its scatter is noise; the paper stops at 5 too.
+# With fewer samples of a subclass in a batch, its scatter is mostly noise; the paper has at least 5 too.
 _FEW_SAMPLES = 5
 
 
-class _Manifest(BaseModel):
-    """Contents of subclasses.json."""
+class _SubclassFile(BaseModel):
+    """The contents of subclasses.json."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -42,18 +42,18 @@ class _Manifest(BaseModel):
 
 
 def find_subclasses(
-    config: RunConfig,
+    config: FitConfig,
     data: Data,
     progress: Progress,
     stop: Callable[[], bool] = lambda: False,
     folder: Path | None = None,
     stages: Path | None = None,
 ) -> Clusters:
-    """Split the classes of the training part as the settings say, and say how.
+    """Split the classes of the training part as the settings say, and report how.
 
     Args:
-        folder: of the run; the autoencoder and the subclasses are kept there, and read if they are there already.
-        stages: a folder that several runs share: what one has done, another with the same data and settings takes over.
+        folder: the run folder; the autoencoder and the subclasses are kept there, and reused if they exist.
+        stages: a folder that several runs share: runs with the same data and settings reuse each other's results.
     """
     identity = _identity(config, data)
     places = [folder / "subclasses"] if folder else []
@@ -81,31 +81,31 @@ def find_subclasses(
 
 
 def on_subclasses(data: Data, clusters: Clusters) -> Data:
-    """The data with subclasses for labels of its training part."""
+    """Return the data with subclasses as the labels of its training part."""
     return replace(data, train=Part(data.train.inputs, clusters.labels))
 
 
 def subclass_notes(clusters: Clusters, batch_size: int) -> list[str]:
-    """What to tell the user: how many subclasses there are, what was merged, and a batch too small for them."""
-    notes = [f"{clusters.map.classes} classes in {len(clusters.map)} subclasses", *clusters.notes]
+    """Return messages for the user: the number of subclasses, merged clusters, and a batch that is too small."""
+    notes = [f"split {clusters.map.classes} classes into {len(clusters.map)} subclasses", *clusters.notes]
     if batch_size < _FEW_SAMPLES * len(clusters.map):
         notes.append(
-            f"a batch of {batch_size} holds {batch_size / len(clusters.map):.1f} samples of a subclass, too few for "
-            f"their scatter: --batch-size {_FEW_SAMPLES * len(clusters.map)} or more would do"
+            f"a batch of {batch_size} has {batch_size / len(clusters.map):.1f} samples per subclass, too few for "
+            f"estimating their scatter: use --batch-size {_FEW_SAMPLES * len(clusters.map)} or more"
         )
     return notes
 
 
 def read_clusters(place: Path, identity: str | None, data: Data) -> Clusters | None:
-    """The subclasses kept at `place`, or None where there are none, or those of other settings, or broken ones."""
+    """Return the subclasses stored in `place`, or None if there are none, or they are damaged or of other settings."""
     try:
-        manifest = _Manifest.model_validate_json(read_small(place / "subclasses.json"))
+        file = _SubclassFile.model_validate_json(read_small(place / "subclasses.json"))
         arrays = read_arrays(place / "subclasses.safetensors")
-        subclasses = SubclassMap(manifest.parents)
+        subclasses = SubclassMap(file.parents)
         labels, centres = arrays["labels"], arrays["centres"]
     except (OSError, ValueError, KeyError):
         return None
-    if identity not in (None, manifest.identity) or subclasses.classes != len(data.class_names):
+    if identity not in (None, file.identity) or subclasses.classes != len(data.class_names):
         return None
     if labels.shape != data.train.labels.shape or labels.dtype != np.int64:
         return None
@@ -115,16 +115,16 @@ def read_clusters(place: Path, identity: str | None, data: Data) -> Clusters | N
         return None
     if not np.array_equal(subclasses.to_classes(labels), data.train.labels):
         return None
-    return Clusters(labels, subclasses, centres, manifest.notes)
+    return Clusters(labels, subclasses, centres, file.notes)
 
 
 def _write_clusters(place: Path, identity: str, clusters: Clusters) -> None:
-    """Write them whole or not at all; where another run was faster, its own are as good."""
-    manifest = _Manifest(identity=identity, parents=clusters.map.parents, notes=clusters.notes)
+    """Write the subclasses atomically. If another run was faster, its result is the same."""
+    file = _SubclassFile(identity=identity, parents=clusters.map.parents, notes=clusters.notes)
     own = place.with_name(f".{place.name}.{os.getpid()}")
     with new_folder(own) as temporary:
         save_file({"labels": clusters.labels, "centres": clusters.centres}, temporary / "subclasses.safetensors")
-        (temporary / "subclasses.json").write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        (temporary / "subclasses.json").write_text(file.model_dump_json(indent=2) + "\n", encoding="utf-8")
     try:
         own.rename(place)
     except OSError:
@@ -133,8 +133,8 @@ def _write_clusters(place: Path, identity: str, clusters: Clusters) -> None:
             raise
 
 
-def _identity(config: RunConfig, data: Data) -> str:
-    """What the subclasses depend on."""
+def _identity(config: FitConfig, data: Data) -> str:
+    """Return a hash of everything that the subclasses depend on."""
     settings = (
         config.subclasses,
         config.cluster_starts,
@@ -146,20 +146,20 @@ def _identity(config: RunConfig, data: Data) -> str:
     return hashlib.blake2b(f"{settings}{autoencoder}{data.fingerprint}".encode(), digest_size=8).hexdigest()
 
 
-def cluster_space(config: RunConfig, data: Data) -> str:
-    """Where k-means runs: in the embedding of an autoencoder, or on the inputs."""
+def cluster_space(config: FitConfig, data: Data) -> str:
+    """Return where k-means runs: "autoencoder", in its embedding, or "inputs"."""
     return config.cluster_on or ("autoencoder" if data.images else "inputs")
 
 
 def _points(
-    config: RunConfig,
+    config: FitConfig,
     data: Data,
     progress: Progress,
     stop: Callable[[], bool],
     folder: Path | None,
     stages: Path | None,
 ) -> NDArray[Any]:
-    """What k-means runs on, (n, d): standardised inputs, or their embedding by a trained autoencoder."""
+    """Return the points (n, d) for k-means: standardised inputs, or their embedding by a trained autoencoder."""
     if cluster_space(config, data) == "inputs":
         flat: NDArray[np.float32] = data.train.inputs.reshape(len(data.train), -1).astype(np.float32)
         deviation = flat.std(0)
@@ -185,6 +185,6 @@ def _train_autoencoder(
     settings: AutoencoderConfig, data: Data, run: Run, progress: Progress, stop: Callable[[], bool]
 ) -> SampleAutoencoder:
     progress.note("training the autoencoder in whose embedding the classes are split:")
-    trainee = Reconstruction.assemble(settings, data)
+    trainee = Reconstruction.build(settings, data)
     train(settings, data, trainee, run, progress, stop)
     return trainee.trained

@@ -12,22 +12,22 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from deeplda.core.large_batch import large_batch_backward
-from deeplda.data import Data, Part
+from deeplda.data.dataset import Data, Part
 from deeplda.device import arithmetic, kept_generators, pick_device, warn_where_slow
 from deeplda.errors import TrainingError, while_training
 from deeplda.losses import RDLDALoss
-from deeplda.model import Model, ModelCard
+from deeplda.model import Model, ModelCard, Normalisation
 from deeplda.networks import StartsFromData, build_network, default_network, training_flops
 from deeplda.predictors import Softmax
 from deeplda.sampling import stratified_sample
 from deeplda.subclasses import SubclassMap
-from deeplda.training.config import RunConfig
+from deeplda.training.config import FitConfig
 from deeplda.training.evaluation import Watch, evaluate, gather_statistics, unwatched
 from deeplda.training.metrics import FinalScores, Scores, Spectrum
 from deeplda.training.optim import build_optimizer
 from deeplda.training.parallel import ALONE, SharedCrossEntropy, World
 
-# As many suffice for what a network takes from the data before it is trained, such as the whitening of patches.
+# Enough samples for a network that takes something from the data before training, such as the whitening of patches.
 _STARTING_SAMPLES = 2_000
 
 
@@ -38,12 +38,12 @@ class Classifier:
     Attributes:
         world: the processes that train it together.
         head: the layer from the embedding to class scores, for cross-entropy on an embedding that is not as wide as
-            there are classes; else the identity.
-        trained: network and head together: all that has parameters.
-        parallel: the same, exchanging its gradients with the other processes.
+            there are classes; otherwise the identity.
+        trained: network and head: everything that has parameters.
+        parallel: the same, exchanging gradients with the other processes.
     """
 
-    config: RunConfig
+    config: FitConfig
     world: World
     model: Model
     head: nn.Module
@@ -54,7 +54,7 @@ class Classifier:
     device: torch.device
 
     def step(self, inputs: Tensor, labels: Tensor, learning_rate: float) -> float:
-        """One step of the optimiser; the loss before it."""
+        """Take one step of the optimiser and return the loss before it."""
         for group in self.optimizer.param_groups:
             group["lr"] = group["initial_lr"] * (learning_rate / self.config.learning_rate)
         self.optimizer.zero_grad()
@@ -62,12 +62,12 @@ class Classifier:
             loss = self._backward(self.model.normalised(inputs), labels)
         value = float(loss)
         if not math.isfinite(value):
-            raise TrainingError("training cannot go on: the loss is not finite: lower --learning-rate")
+            raise TrainingError("training failed: the loss is not finite: lower --learning-rate")
         self.optimizer.step()
         return value
 
     def _backward(self, inputs: Tensor, labels: Tensor) -> Tensor:
-        """The loss of the whole batch, whose gradient is left with the parameters."""
+        """Return the loss of the whole batch, and leave its gradient in the parameters."""
         if self.config.chunk_size is not None:
             return large_batch_backward(
                 self.parallel, self._criterion, inputs, labels, chunk_size=self.config.chunk_size
@@ -85,12 +85,12 @@ class Classifier:
         self.world.average_buffers(self.model.network)
         if len(validation) == 0:
             return None, self._spectrum()
-        self._fit_predictors(fit_part)
+        self.fit_predictors(fit_part)
         return evaluate(self.model, validation, world=self.world), self._spectrum()
 
     def finish(self, data: Data, watch: Watch) -> Model:
-        """The model, its predictors fitted on the whole training part."""
-        self._fit_predictors(data.train, watch)
+        """Return the model, with its predictors fitted on the whole training part."""
+        self.fit_predictors(data.train, watch)
         return self.model
 
     def score(self, data: Data, watch: Watch) -> FinalScores:
@@ -110,20 +110,20 @@ class Classifier:
         return scores.model_copy(update={"mirrored": mirrored})
 
     def _train_counts(self, train: Part) -> list[int]:
-        """How many training samples each class has."""
+        """Return the number of training samples of each class."""
         classes = np.asarray(self.model.card.subclass_map.parents)[train.labels]
         return [int(count) for count in np.bincount(classes, minlength=len(self.model.class_names))]
 
     def flops(self, sample_shape: tuple[int, ...]) -> int:
-        """Of forward and backward pass of one sample."""
+        """Return the floating-point operations of the forward and backward pass of one sample."""
         return training_flops(self.trained, sample_shape)
 
     def close(self) -> None:
-        """Let go of the other processes: a `DistributedDataParallel` that outlives its group can hang at the end."""
+        """Release the other processes: a `DistributedDataParallel` that outlives its group can hang at exit."""
         self.parallel = self.trained
 
-    def words(self) -> str:
-        """The range of the eigenvalues of the last batch."""
+    def describe_step(self) -> str:
+        """Return the range of the eigenvalues of the last batch, for the progress bar."""
         if not isinstance(self.criterion, RDLDALoss):
             return ""
         eigenvalues = self.criterion.diagnostics.eigenvalues
@@ -136,8 +136,8 @@ class Classifier:
         seen = self.criterion.diagnostics
         return {"eigenvalues": seen.eigenvalues.tolist(), "selected": seen.selected, "dead_dims": seen.dead_dims}
 
-    def _fit_predictors(self, part: Part, watch: Watch = unwatched) -> None:
-        """Fit the model's predictors on `part` as the network is now; softmax takes over the trained layer."""
+    def fit_predictors(self, part: Part, watch: Watch = unwatched) -> None:
+        """Fit the model's predictors on `part` with the current network; softmax copies the trained layer instead."""
         if self.config.objective != "cce":
             with while_training():
                 self.model.fit_statistics(gather_statistics(self.model, part, watch, self.world))
@@ -149,9 +149,7 @@ class Classifier:
         softmax.set_layer(classes, *((layer.weight, layer.bias) if layer else (None, None)))
 
 
-class _Trained(nn.Module):
-    """Network and head."""
-
+class _NetworkAndHead(nn.Module):
     def __init__(self, network: nn.Module, head: nn.Module) -> None:
         super().__init__()
         self.network, self.head = network, head
@@ -161,31 +159,73 @@ class _Trained(nn.Module):
         return outputs
 
 
-def assemble(
-    config: RunConfig,
+def build_trainee(
+    config: FitConfig,
     data: Data,
     network: nn.Module | None = None,
     subclasses: SubclassMap | None = None,
     world: World = ALONE,
+    normalisation: Normalisation | None = None,
 ) -> Classifier:
-    """Everything with fresh weights, drawn from the seed of the settings, or around the `network` given.
+    """Build everything with fresh weights drawn from the seed, or around the given `network`.
 
-    With `subclasses` the labels of the training part are subclasses. Raises InputError for settings that do not suit.
+    Args:
+        subclasses: if given, the labels of the training part are subclasses.
+        normalisation: how inputs are normalised; fitted on the training part unless given.
+
+    Raises InputError for settings that do not fit the data.
     """
     device = pick_device(config.device)
     if world.first:
         warn_where_slow(config.precision, device)
     groups = subclasses or SubclassMap(tuple(range(len(data.class_names))))
-    embedding_dim = _embedding_dim(config, groups)
     with kept_generators():
         torch.manual_seed(config.seed)
-        network = network or network_of(config, data, groups)
-        needs_layer = config.objective == "cce" and embedding_dim != len(groups)
-        head = nn.Linear(embedding_dim, len(groups)) if needs_layer else nn.Identity()
-    card = ModelCard(
-        network=_network_name(config, data),
+        network = network or network_of(config, data.sample_shape, groups)
+        head = _head(config, groups)
+    if world.size > 1 and device.type == "cuda":
+        network = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]  # not typed
+    model = Model(_card(config, data, subclasses), network)
+    model.normalisation = normalisation or model.normalisation.fit(data.train.inputs)
+    model.place(device)
+    if isinstance(network, StartsFromData):
+        some = data.train.inputs[stratified_sample(data.train.labels, _STARTING_SAMPLES, seed=0)]
+        network.start_from(model.normalised(torch.from_numpy(some).to(device)))
+    trained = _NetworkAndHead(model.network, head).to(device)
+    parallel = trained if world.size == 1 else _parallel(trained)
+    optimizer = build_optimizer(config, trained)
+    # In eval mode the loss does not contact other ranks: one process trains alone even if the caller's own program has
+    # a process group.
+    criterion = _build_criterion(config, data.train, len(groups), world).to(device).train(world.size > 1)
+    return Classifier(config, world, model, head, trained, parallel, criterion, optimizer, device)
+
+
+def network_of(config: FitConfig, sample_shape: tuple[int, ...], groups: SubclassMap) -> nn.Module:
+    """Build the network that the settings name, for these classes or subclasses."""
+    name = config.network or default_network(sample_shape)
+    return build_network(name, sample_shape, embedding_dim(config, groups), width=config.width)
+
+
+def embedding_dim(config: FitConfig, groups: SubclassMap) -> int:
+    """Return the width of the output: the number of classes, unless the settings say otherwise."""
+    if config.embedding_dim == "subclasses":
+        return len(groups)
+    return config.embedding_dim or groups.classes
+
+
+def _head(config: FitConfig, groups: SubclassMap) -> nn.Module:
+    outputs = embedding_dim(config, groups)
+    if config.objective == "cce" and outputs != len(groups):
+        return nn.Linear(outputs, len(groups))
+    return nn.Identity()
+
+
+def _card(config: FitConfig, data: Data, subclasses: SubclassMap | None) -> ModelCard:
+    groups = subclasses or SubclassMap(tuple(range(len(data.class_names))))
+    return ModelCard(
+        network=config.network or default_network(data.sample_shape),
         width=config.width,
-        embedding_dim=embedding_dim,
+        embedding_dim=embedding_dim(config, groups),
         sample_shape=data.sample_shape,
         class_names=data.class_names,
         predictors=("softmax",) if config.objective == "cce" else ("hyperplanes", "nearest_mean", "classic_lda"),
@@ -196,48 +236,18 @@ def assemble(
         parents=subclasses.parents if subclasses else None,
         subclass_decision=config.subclass_decision,
     )
-    if world.size > 1 and device.type == "cuda":
-        network = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]  # not typed
-    model = Model(card, network)
-    model.normalisation.fit(data.train.inputs)
-    model.place(device)
-    if isinstance(network, StartsFromData):
-        some = data.train.inputs[stratified_sample(data.train.labels, _STARTING_SAMPLES, seed=0)]
-        network.start_from(model.normalised(torch.from_numpy(some).to(device)))
-    trained = _Trained(model.network, head).to(device)
-    parallel = trained if world.size == 1 else _parallel(trained)
-    optimizer = build_optimizer(config, trained)
-    # Alone also where the caller's own program has a process group: in eval mode the loss asks nobody else.
-    criterion = _criterion(config, data.train, len(groups), world).to(device).train(world.size > 1)
-    return Classifier(config, world, model, head, trained, parallel, criterion, optimizer, device)
 
 
 def _parallel(trained: nn.Module) -> DistributedDataParallel:
-    """Gradients are exchanged, buffers are not."""
+    """Wrap a module so that gradients are exchanged; buffers are not."""
     with warnings.catch_warnings():
-        # The name that older releases of torch know it by.
+        # The name under which older releases of torch know the option.
         warnings.filterwarnings("ignore", ".*broadcast_buffers.* is deprecated")
         return DistributedDataParallel(trained, broadcast_buffers=False)
 
 
-def _network_name(config: RunConfig, data: Data) -> str:
-    return config.network or default_network(data.sample_shape)
-
-
-def _embedding_dim(config: RunConfig, groups: SubclassMap) -> int:
-    """As many outputs as classes, unless the settings say otherwise."""
-    if config.embedding_dim == "subclasses":
-        return len(groups)
-    return config.embedding_dim or groups.classes
-
-
-def network_of(config: RunConfig, data: Data, groups: SubclassMap) -> nn.Module:
-    name, outputs = _network_name(config, data), _embedding_dim(config, groups)
-    return build_network(name, data.sample_shape, outputs, width=config.width)
-
-
-def _criterion(config: RunConfig, train: Part, groups: int, world: World) -> nn.Module:
-    """RDLDALoss, or cross-entropy with the same class weights."""
+def _build_criterion(config: FitConfig, train: Part, groups: int, world: World) -> nn.Module:
+    """Build the discriminant loss, or cross-entropy with the same class weights."""
     if config.objective != "cce":
         return RDLDALoss(
             config.alpha, config.lam, config.epsilon, config.statistic, config.scatter, config.class_weight

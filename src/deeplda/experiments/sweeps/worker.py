@@ -140,7 +140,7 @@ def _summary(sweep: Sweep, attempt: Attempt, progress: Progress, stop: Callable[
         sweep.ledger.note(attempt, "settings", own)
     config, folder = sweep.definition.config(own), sweep.run_folder(attempt.name)
     _require_same(config, folder)
-    return run_to_end(config, folder, progress, stop, stages=sweep.folder / "stages")
+    return run_to_end(config, folder, progress, stop, stages=sweep.folder / "stages").summary
 
 
 def _require_same(config: RunConfig, folder: Path) -> None:

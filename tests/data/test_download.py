@@ -1,8 +1,12 @@
-"""Fetching, from a server on this machine that can be made to misbehave."""
+"""Fetching from a local server that can misbehave.
+
+Archives are unpacked completely or not at all, and only inside their folder.
+"""
 
 import gzip
 import hashlib
 import io
+import lzma
 import re
 import struct
 import tarfile
@@ -14,14 +18,16 @@ from threading import Thread
 
 import pytest
 
-from deeplda.data import check_data, fetch, load_data, remote
+from deeplda.data import check_data, fetch, load_data
+from deeplda.data.download import unpack
+from deeplda.data.formats import KNOWN_SETS
 from deeplda.errors import InputError
 
 ARCHIVE = "cifar-10-binary.tar.gz"
 
 
 def cifar_archive(*more: tarfile.TarInfo) -> bytes:
-    """A CIFAR-10 of ten images a file."""
+    """CIFAR-10 with ten images per file."""
     files = {f"data_batch_{i}.bin": bytes([*range(10)]) for i in range(1, 6)} | {"test_batch.bin": bytes(range(10))}
     contents = {name: b"".join(bytes([label]) + bytes([label]) * 3072 for label in ten) for name, ten in files.items()}
     contents["batches.meta.txt"] = "\n".join("abcdefghij").encode()
@@ -37,7 +43,7 @@ def cifar_archive(*more: tarfile.TarInfo) -> bytes:
 
 
 class Server(ThreadingHTTPServer):
-    """Serves `files`; cuts the next answers after `cuts` bytes; notes the Range of every request."""
+    """Serves `files`, cuts the next responses after `cuts` bytes, and records the Range of every request."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -87,12 +93,18 @@ def server() -> Iterator[Server]:
 
 def offer(server: Server, monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
     server.files[ARCHIVE] = content
-    checksum = f"md5:{hashlib.md5(content).hexdigest()}"
-    monkeypatch.setitem(remote.REMOTES, "cifar10", replace(remote.REMOTES["cifar10"], checksums={ARCHIVE: checksum}))
+    expect(monkeypatch, "cifar10", {ARCHIVE: content})
+
+
+def expect(monkeypatch: pytest.MonkeyPatch, name: str, files: dict[str, bytes]) -> None:
+    """Make these the files to download for a known set."""
+    known = KNOWN_SETS[name]
+    checksums = {file: f"md5:{hashlib.md5(content).hexdigest()}" for file, content in files.items()}
+    monkeypatch.setitem(KNOWN_SETS, name, replace(known, download=replace(known.download, checksums=checksums)))
 
 
 def tiny_idx(name: str) -> bytes:
-    """Ten grey images of one pixel, or their labels, as MNIST packs them."""
+    """Ten grey images of one pixel, or their labels, as in MNIST's files."""
     shape = (10, 1, 1) if "images" in name else (10,)
     return gzip.compress(struct.pack(f">HBB{len(shape)}I", 0, 8, len(shape), *shape) + bytes(range(10)))
 
@@ -110,20 +122,20 @@ def test_fetch_unpacks_and_load_reads(tmp_path: Path, server: Server, monkeypatc
     assert data.class_names == tuple("abcdefghij")
     assert all((image == label).all() for image, label in zip(data.train.inputs, data.train.labels, strict=True))
     assert fetch("cifar10", tmp_path, base_url=server.url, progress=False) == folder
-    assert len(server.ranges) == 1, "what is there and whole is not fetched again"
+    assert len(server.ranges) == 1, "intact files are not fetched again"
     for broken in ("test_batch.bin", "batches.meta.txt"):
         (folder / broken).write_bytes(b"cut")
-        assert not all(row.whole for row in check_data("cifar10", tmp_path))
+        assert not all(row.ok for row in check_data("cifar10", tmp_path))
         fetch("cifar10", tmp_path, base_url=server.url.rstrip("/"), progress=False)
         assert load_data("cifar10", data_dir=tmp_path).fingerprint == data.fingerprint
 
 
-def test_a_cut_download_goes_on(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_download_resumes(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     offer(server, monkeypatch, cifar_archive())
     server.cuts = [100_000, 60_000]
     part, kept = tmp_path / f"{ARCHIVE}.part", [0]
     for _ in range(2):
-        with pytest.raises(InputError, match=r"failed after [\d,]+ bytes .*again to go on"):
+        with pytest.raises(InputError, match=r"failed after [\d,]+ bytes .*to resume"):
             fetch("cifar10", tmp_path, base_url=server.url, progress=False)
         assert names(tmp_path) == {part.name}
         kept.append(part.stat().st_size)
@@ -133,7 +145,9 @@ def test_a_cut_download_goes_on(tmp_path: Path, server: Server, monkeypatch: pyt
     assert names(tmp_path) == {"cifar-10-batches-bin"}
 
 
-def test_a_server_without_ranges_starts_anew(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ranges_the_download_starts_again(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     offer(server, monkeypatch, cifar_archive())
     server.knows_ranges = False
     (tmp_path / f"{ARCHIVE}.part").write_bytes(b"something else")
@@ -152,10 +166,12 @@ def test_a_part_file_that_is_complete_or_too_long(
     assert names(tmp_path) == {"cifar-10-batches-bin"}
 
 
-def test_wrong_checksum_is_told_and_removed(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_with_a_wrong_checksum_is_removed(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     offer(server, monkeypatch, cifar_archive())
     server.files[ARCHIVE] += b"tampered"
-    with pytest.raises(InputError, match="another checksum and was removed, need md5:"):
+    with pytest.raises(InputError, match="checksum and was removed, need md5:"):
         fetch("cifar10", tmp_path, base_url=server.url, progress=False)
     assert names(tmp_path) == set()
 
@@ -174,20 +190,18 @@ def test_a_dangerous_archive_leaves_no_files(
 
 
 def test_mnist_comes_file_by_file(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = {name: tiny_idx(name) for name in remote.REMOTES["mnist"].checksums}
-    server.files = files
-    checksums = {name: f"md5:{hashlib.md5(content).hexdigest()}" for name, content in files.items()}
-    monkeypatch.setitem(remote.REMOTES, "mnist", replace(remote.REMOTES["mnist"], checksums=checksums))
+    server.files = files = {name: tiny_idx(name) for name in KNOWN_SETS["mnist"].download.checksums}
+    expect(monkeypatch, "mnist", files)
     folder = fetch("mnist", tmp_path, base_url=server.url, progress=False)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == files
     assert folder == tmp_path / "mnist"
     (folder / "t10k-labels-idx1-ubyte").write_bytes(b"cut")
-    with pytest.raises(InputError, match=r"t10k-labels-idx1-ubyte is read before it and is not whole .*: remove it"):
+    with pytest.raises(InputError, match=r"t10k-labels-idx1-ubyte takes precedence and is broken .*: remove it"):
         fetch("mnist", tmp_path, base_url=server.url, progress=False)
 
 
 def test_not_found_and_server_down(tmp_path: Path, server: Server) -> None:
-    with pytest.raises(InputError, match="gave status 404") as info:
+    with pytest.raises(InputError, match="status 404") as info:
         fetch("stl10", tmp_path, base_url=server.url, progress=False)
     assert "\n" not in str(info.value)
     with pytest.raises(InputError, match=r"the connection to .* failed after 0 bytes"):
@@ -213,3 +227,109 @@ def test_names_that_cannot_be_fetched_and_a_folder_that_cannot_be_written(tmp_pa
     (tmp_path / "file").write_text("x")
     with pytest.raises(InputError, match="cannot be written"):
         fetch("mnist", tmp_path / "file", base_url="http://127.0.0.1:9/", progress=False)
+
+
+WANTED = frozenset({"a.bin", "b.bin"})
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, link
+    return info
+
+
+def write(path: Path, *more: tarfile.TarInfo, extra: bytes = b"x") -> Path:
+    with tarfile.open(path, "w:gz") as tar:
+        tar.addfile(member("set", tarfile.DIRTYPE))
+        for name in ("set/a.bin", "set/b.bin"):
+            info = member(name)
+            info.size = 5
+            tar.addfile(info, io.BytesIO(name[-5:].encode()))
+        for info in more:
+            info.size = len(extra) if info.isreg() else 0
+            tar.addfile(info, io.BytesIO(extra))
+    return path
+
+
+def everything(root: Path) -> set[str]:
+    return {str(path.relative_to(root)) for path in root.rglob("*")}
+
+
+def test_wanted_files_arrive_and_others_do_not(tmp_path: Path) -> None:
+    archive = write(tmp_path / "a.tar.gz", member("set/unwanted.bin"))
+    unpack(archive, tmp_path / "set", WANTED, 100)
+    assert everything(tmp_path) == {"a.tar.gz", "set", "set/a.bin", "set/b.bin"}
+    assert (tmp_path / "set" / "b.bin").read_bytes() == b"b.bin"
+
+
+def test_existing_files_are_replaced_and_other_files_stay(tmp_path: Path) -> None:
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "a.bin").write_text("half")
+    (tmp_path / "set" / "mine.txt").write_text("mine")
+    unpack(write(tmp_path / "a.tar.gz"), tmp_path / "set", WANTED, 100)
+    assert (tmp_path / "set" / "a.bin").read_bytes() == b"a.bin"
+    assert (tmp_path / "set" / "mine.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        (member("../evil"), r"the path \.\./evil"),
+        (member("set/../../evil"), "the path"),
+        (member("/etc/evil"), "the path /etc/evil"),
+        (member("..\\evil"), "the path"),
+        (member("C:/evil"), "the path"),
+        (member("set/evil", tarfile.SYMTYPE, "/etc/passwd"), "a link or device"),
+        (member("set/evil", tarfile.LNKTYPE, "set/a.bin"), "a link or device"),
+        (member("set/evil", tarfile.CHRTYPE), "a link or device"),
+        (member("set/evil", tarfile.FIFOTYPE), "a link or device"),
+    ],
+)
+def test_an_archive_with_a_dangerous_member_is_rejected(tmp_path: Path, bad: tarfile.TarInfo, says: str) -> None:
+    archive = write(tmp_path / "a.tar.gz", bad)
+    with pytest.raises(InputError, match=says):
+        unpack(archive, tmp_path / "set", WANTED, 100)
+    assert everything(tmp_path) == {"a.tar.gz"}
+
+
+def test_too_many_bytes_missing_files_and_broken_archives(tmp_path: Path) -> None:
+    archive = write(tmp_path / "a.tar.gz", member("set/big"), extra=bytes(200))
+    with pytest.raises(InputError, match="at most 100 bytes"):
+        unpack(archive, tmp_path / "set", WANTED, 100)
+    with pytest.raises(InputError, match=r"does not hold c\.bin"):
+        unpack(archive, tmp_path / "set", WANTED | {"c.bin"}, 1000)
+    intact = archive.read_bytes()
+    for content in (intact[:-30], intact[:60], b"text", b""):
+        archive.write_bytes(content)
+        with pytest.raises(InputError, match="cannot be unpacked"):
+            unpack(archive, tmp_path / "set", WANTED, 1000)
+    assert everything(tmp_path) == {"a.tar.gz"}
+
+
+def test_small_archives_that_would_fill_the_memory(tmp_path: Path, little_memory: None) -> None:  # noqa: ARG001
+    """A header of a gigabyte, and thousands of headers, compressed to a few kilobytes."""
+    header = member("long", tarfile.XHDTYPE)
+    header.size = 2**30
+    many = [member(f"set/{number}") for number in range(2_000)]
+    (tmp_path / "a.tar.gz").write_bytes(gzip.compress(header.tobuf()) + gzip.compress(bytes(2**20)) * 2**10)
+    write(tmp_path / "b.tar.gz", *many, extra=b"")
+    for name, says in (("a.tar.gz", "a header of 1,073,741,824 bytes"), ("b.tar.gz", "too many files")):
+        assert (tmp_path / name).stat().st_size < 2_000_000
+        with pytest.raises(InputError, match=says):
+            unpack(tmp_path / name, tmp_path / "set", WANTED, 2**40)
+    assert everything(tmp_path) == {"a.tar.gz", "b.tar.gz"}
+
+
+def test_members_of_negative_size_and_headers_without_end(tmp_path: Path) -> None:
+    negative = member("set/c.bin")
+    negative.size = -(10**9)
+    with gzip.open(tmp_path / "a.tar.gz", "wb") as packed:
+        packed.write(negative.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
+    chained = member("long", tarfile.XHDTYPE)
+    with gzip.open(tmp_path / "b.tar.gz", "wb") as packed:
+        packed.write(chained.tobuf() * 5_000)
+    (tmp_path / "c.tar.gz").write_bytes(lzma.compress(bytes(4096)))
+    for name in ("a.tar.gz", "b.tar.gz", "c.tar.gz"):
+        with pytest.raises(InputError, match=r"cannot be unpacked|unpacks to more"):
+            unpack(tmp_path / name, tmp_path / "set", WANTED, 10_000)
+    assert not (tmp_path / "set").exists()

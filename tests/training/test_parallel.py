@@ -146,13 +146,13 @@ def worker(parent, rank):
 def test_the_loss_asks_others_only_in_a_job_of_ours(monkeypatch, size):
     """A classifier fitted on one rank of somebody's own job must not wait for the other ranks."""
     from deeplda.data import load_data
-    from deeplda.training import trainee as assembly
+    from deeplda.training import trainee
     from deeplda.training.config import RunConfig
     from deeplda.training.parallel import World
 
-    monkeypatch.setattr(assembly, "DistributedDataParallel", lambda module, **_: module)
-    trainee = assembly.assemble(RunConfig(data="digits"), load_data("digits"), world=World(0, size))
-    assert trainee.criterion.training == (size > 1)
+    monkeypatch.setattr(trainee, "DistributedDataParallel", lambda module, **_: module)
+    classifier = trainee.build_trainee(RunConfig(data="digits"), load_data("digits"), world=World(0, size))
+    assert classifier.criterion.training == (size > 1)
 
 
 def test_a_share_of_every_class():

@@ -10,7 +10,7 @@ from deeplda.cli import main
 from deeplda.errors import StoppedError
 from deeplda.training.config import RunConfig
 from deeplda.training.pipeline import run_to_end
-from deeplda.training.progress import TensorBoardProgress
+from deeplda.training.progress import Progress, TensorBoardProgress
 from deeplda.training.run_folder import read_metrics
 
 TINY = {"epochs": 3, "width": 0.1, "batch_size": 400}
@@ -24,23 +24,23 @@ def scalars(folder):
 def test_every_epoch_once_also_after_a_stop(tmp_path):
     run, events = tmp_path / "run", tmp_path / "run" / "tensorboard"
     with pytest.raises(StoppedError):
-        run_to_end(RunConfig(**TINY), run, TensorBoardProgress(events, "quiet"), lambda: len(read_metrics(run)) == 1)
-    run_to_end(RunConfig(**TINY), run, TensorBoardProgress(events, "quiet"))
+        run_to_end(RunConfig(**TINY), run, TensorBoardProgress(events, Progress()), lambda: len(read_metrics(run)) == 1)
+    run_to_end(RunConfig(**TINY), run, TensorBoardProgress(events, Progress()))
     found, rows = scalars(events), read_metrics(run)[:-1]
     expected = {"loss": "loss", "learning rate": "learning_rate"}
     for name, key in expected.items():
-        assert found[name] == [(row["epoch"], pytest.approx(row[key], rel=1e-6)) for row in rows]
-    accuracies = [(row["epoch"], pytest.approx(row["validation"]["accuracy"])) for row in rows]
+        assert found[name] == [(row.epoch, pytest.approx(getattr(row, key), rel=1e-6)) for row in rows]
+    accuracies = [(row.epoch, pytest.approx(row.validation.accuracy)) for row in rows]
     assert found["validation/accuracy"] == accuracies
-    assert found["eigenvalues/smallest"][2] == (3, pytest.approx(rows[2]["eigenvalues"][0], rel=1e-6))
-    assert found["eigenvalues/largest"][2] == (3, pytest.approx(rows[2]["eigenvalues"][-1], rel=1e-6))
+    assert found["eigenvalues/smallest"][2] == (3, pytest.approx(rows[2].eigenvalues[0], rel=1e-6))
+    assert found["eigenvalues/largest"][2] == (3, pytest.approx(rows[2].eigenvalues[-1], rel=1e-6))
 
 
 def test_an_autoencoder_is_a_run_of_its_own(tmp_path):
     config = RunConfig(
         **TINY | {"subclasses": 2, "cluster_on": "autoencoder", "autoencoder_epochs": 2, "embedding_dim": 20}
     )
-    run_to_end(config, tmp_path / "run", TensorBoardProgress(tmp_path / "events", "quiet"))
+    run_to_end(config, tmp_path / "run", TensorBoardProgress(tmp_path / "events", Progress()))
     assert [step for step, _ in scalars(tmp_path / "events")["loss"]] == [1, 2, 3]
     assert [step for step, _ in scalars(tmp_path / "events" / "autoencoder")["validation/error"]] == [1, 2]
 

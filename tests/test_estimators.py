@@ -237,7 +237,7 @@ class TestOwnNetworks:
             DeepLDAClassifier(network=network).fit(*iris)
 
     def test_a_width_that_does_not_agree_is_refused(self, iris):
-        with pytest.raises(ValueError, match="gives 3 numbers for a sample and embedding_dim is 4"):
+        with pytest.raises(ValueError, match="3 outputs and embedding_dim is 4"):
             DeepLDAClassifier(network=nn.Linear(4, 3), embedding_dim=4).fit(*iris)
 
 
@@ -255,7 +255,7 @@ class TestSettings:
         assert scores.index(max(scores)) == classifier.n_iter_ - 4
         assert not hasattr(classifier.set_params(early_stopping=False, max_epochs=2).fit(*iris), "validation_scores_")
 
-    @pytest.mark.parametrize("objective", ["rdlda", "dlda", "cce"])
+    @pytest.mark.parametrize("objective", ["lda", "rdlda", "dlda", "cce"])
     @pytest.mark.parametrize("embedding_dim", [None, 2, 6])
     def test_objectives(self, iris, objective, embedding_dim):
         classifier = DeepLDAClassifier(objective=objective, embedding_dim=embedding_dim, max_epochs=30, random_state=0)
@@ -263,7 +263,7 @@ class TestSettings:
         assert classifier.transform(iris[0]).shape == (150, 2)
 
     def test_dlda_is_alpha_one(self, iris):
-        with pytest.raises(ValueError, match="objective dlda is alpha 1"):
+        with pytest.raises(ValueError, match="dlda has no alpha"):
             DeepLDAClassifier(objective="dlda", alpha=0.3, **FAST).fit(*iris)
 
     def test_a_narrow_embedding_is_worth_one_warning(self, iris):
@@ -284,13 +284,13 @@ class TestSettings:
             ({"lam": -1.0}, "lam is -1"),
             ({"statistic": "median"}, "statistic is 'median'"),
             ({"objective": "hinge"}, "objective is 'hinge'"),
-            ({"predictor": "tree"}, "predictor is 'tree'"),
-            ({"max_epochs": 0}, "max_epochs is 0"),
-            ({"batch_size": 1}, "batch_size is 1"),
-            ({"batch_size": 2.5}, "batch_size is 2.5"),
+            ({"predictor": "tree"}, "predictor .*'tree'"),
+            ({"max_epochs": 0}, "max_epochs .*0"),
+            ({"batch_size": 1}, "batch_size .*1"),
+            ({"batch_size": 2.5}, "batch_size .*2.5"),
             ({"learning_rate": 0}, "learning_rate is 0"),
-            ({"early_stopping": True, "validation_fraction": 1.5}, "validation_fraction is 1.5"),
-            ({"class_weight": "fair"}, "class_weight is 'fair'"),
+            ({"early_stopping": True, "validation_fraction": 1.5}, "validation_fraction .*1.5"),
+            ({"class_weight": "fair"}, "class_weight .*'fair'"),
             ({"class_weight": {0: -1.0}}, "positive finite numbers"),
             ({"device": "abacus"}, "device 'abacus'"),
         ],
@@ -310,7 +310,7 @@ class TestLabelsAndClasses:
             DeepLDAClassifier().fit([[0.0], [1.0]], [1, 1])
 
     def test_sample_weight_is_refused_with_a_word(self, iris):
-        with pytest.raises(TypeError, match=r"fit came with sample_weight, need X and y alone: .*class_weight"):
+        with pytest.raises(TypeError, match=r"fit received sample_weight.*class_weight"):
             DeepLDAClassifier().fit(*iris, sample_weight=np.ones(150))
 
     def test_sparse_is_refused(self, iris):
@@ -325,7 +325,7 @@ class TestLabelsAndClasses:
             DeepLDAClassifier().save("nowhere")
 
     @pytest.mark.parametrize("counts", [(1, 1), (1, 1, 1), (60, 1), (60, 3, 1), (2, 30, 30)])
-    @pytest.mark.parametrize("objective", ["rdlda", "cce"])
+    @pytest.mark.parametrize("objective", ["lda", "cce"])
     def test_few_samples_of_a_class(self, counts, objective):
         labels = np.repeat(np.arange(len(counts)), counts)
         rows = np.random.default_rng(0).normal(size=(len(labels), 3)) * 0.1 + labels[:, None]
@@ -339,12 +339,12 @@ class TestLabelsAndClasses:
         DeepLDAClassifier(random_state=0, **settings).fit(rows, labels)
 
     def test_early_stopping_needs_samples_to_spare(self):
-        with pytest.raises(ValueError, match="none to spare"):
+        with pytest.raises(ValueError, match="more than one sample"):
             DeepLDAClassifier(early_stopping=True).fit([[0.0], [1.0]], [0, 1])
 
 
 class TestClassWeight:
-    @pytest.mark.parametrize("objective", ["rdlda", "cce"])
+    @pytest.mark.parametrize("objective", ["lda", "cce"])
     def test_a_dict_adds_its_logarithm_to_the_score(self, overlapping, objective):
         rows, labels = overlapping
         plain, ones, weighted = (

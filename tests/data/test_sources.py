@@ -1,12 +1,17 @@
-"""Finding a source, and what load_data refuses."""
+"""Finding, loading and checking sources."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from deeplda.data import KNOWN, check_data, load_data
-from deeplda.data.known import data_folder
+from deeplda import data
+from deeplda.data import KNOWN, check_data, is_here, load_data
+from deeplda.data.formats import KNOWN_SETS
+from deeplda.data.sources import data_folder
 from deeplda.errors import InputError
 
 
@@ -56,7 +61,7 @@ def test_known_name_wins_over_a_folder_of_that_name(tmp_path: Path, monkeypatch:
     (tmp_path / "digits").mkdir()
     monkeypatch.chdir(tmp_path)
     assert len(load_data("digits").class_names) == 10
-    with pytest.raises(InputError, match="sub-folders"):
+    with pytest.raises(InputError, match="subfolders"):
         load_data("./digits")
 
 
@@ -70,7 +75,7 @@ def test_bad_numbers() -> None:
 
 
 def test_check_of_digits() -> None:
-    assert [row.whole for row in check_data("digits")] == [True]
+    assert [row.ok for row in check_data("digits")] == [True]
 
 
 def test_seed_moves_the_split() -> None:
@@ -78,3 +83,46 @@ def test_seed_moves_the_split() -> None:
     assert a.fingerprint != b.fingerprint
     assert a.fingerprint == load_data().fingerprint
     np.testing.assert_array_equal(np.bincount(a.val.labels), np.bincount(b.val.labels))
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_set_is_here_if_its_files_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Decided by names and sizes: the contents are never read."""
+    assert is_here(name, tmp_path) == (name == "digits")
+    if name == "digits":
+        return
+    known = KNOWN_SETS[name]
+    folder = tmp_path / known.folders[0]
+    folder.mkdir()
+    *others, last = known.files(folder)
+    for file in others:
+        file.write_bytes(bytes(known.record_bytes(file)))
+    assert not is_here(name, tmp_path)
+    monkeypatch.setattr(Path, "open", lambda *_: pytest.fail("opened"))
+    monkeypatch.setattr(np, "fromfile", lambda *_: pytest.fail("read"))
+    os.close(os.open(last, os.O_CREAT))
+    assert not is_here(name, tmp_path)
+    os.truncate(last, 2 * known.record_bytes(last))
+    assert is_here(name, tmp_path)
+    if known.record_bytes(last) > 1:
+        os.truncate(last, 2 * known.record_bytes(last) - 1)
+        assert not is_here(name, tmp_path)
+
+
+def test_data_and_part_need_no_reader() -> None:
+    """Estimators import them without the packages of the extra `cli`."""
+    readers = {"PIL", "gzip", "pooch", "requests", "rich", "tarfile", "zipfile"}
+    code = f"import sys; from deeplda.data import Data, Part; print(*({readers} & sys.modules.keys()))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout.strip() == b""
+
+
+def test_only_images_need_pillow() -> None:
+    code = "import sys; sys.modules['PIL'] = None; from deeplda.data import load_data; load_data('digits')"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_names_of_the_package() -> None:
+    assert set(data.__all__) == set(dir(data))
+    assert all(getattr(data, name) is not None for name in data.__all__)
+    with pytest.raises(AttributeError, match="'lode_data'"):
+        _ = data.lode_data

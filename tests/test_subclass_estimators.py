@@ -1,4 +1,4 @@
-"""SubclassDeepLDAClassifier: where it must win, and that it is DeepLDAClassifier otherwise."""
+"""DeepLDAClassifier(subclasses=...), and its deprecated second name."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,8 @@ from numpy.testing import assert_array_equal
 from sklearn.base import clone
 from torch import nn
 
-from deeplda import DeepLDAClassifier, SubclassDeepLDAClassifier
+from deeplda import DeepLDAClassifier
+from deeplda._deprecated import SubclassDeepLDAClassifier
 from deeplda.errors import InputError
 
 
@@ -30,7 +31,7 @@ def test_subclasses_solve_what_a_linear_network_cannot_undo():
         settings = {"network": linear, "embedding_dim": 2, "max_epochs": 40, "random_state": seed}
         plain.append(DeepLDAClassifier(**settings).fit(x, y).score(test_x, test_y))
         with pytest.warns(UserWarning, match="a wider output"):  # four subclasses on two outputs
-            fitted = SubclassDeepLDAClassifier(**settings).fit(x, y)
+            fitted = DeepLDAClassifier(subclasses=2, **settings).fit(x, y)
         split.append(fitted.score(test_x, test_y))
     assert min(split) > 0.95
     assert max(plain) < 0.8
@@ -43,7 +44,7 @@ def test_a_callable_is_asked_for_as_many_outputs_as_subclasses():
         asked.append(embedding_dim)
         return linear(sample_shape, embedding_dim)
 
-    SubclassDeepLDAClassifier(network=build, max_epochs=2, random_state=0).fit(*xor(0, 120))
+    DeepLDAClassifier(subclasses=2, network=build, max_epochs=2, random_state=0).fit(*xor(0, 120))
     assert asked == [4]
 
 
@@ -52,7 +53,7 @@ def test_batches_have_two_subclasses_where_one_is_large():
     rng = np.random.default_rng(0)
     groups = np.repeat([[0, 0], [9, 9], [-9, 9]], [305, 10, 10], axis=0)
     x, y = groups + rng.normal(size=groups.shape), np.repeat([0, 1], [305, 20])
-    fitted = SubclassDeepLDAClassifier(subclasses="auto", batch_size=16, max_epochs=20, random_state=0).fit(x, y)
+    fitted = DeepLDAClassifier(subclasses="auto", batch_size=16, max_epochs=20, random_state=0).fit(x, y)
     assert fitted.model_.card.parents == (0, 1, 1)
     assert fitted.score(x, y) > 0.95
 
@@ -61,14 +62,14 @@ def test_one_subclass_is_the_plain_classifier():
     x, y = xor(0, 120)
     settings = {"max_epochs": 5, "embedding_dim": 2, "random_state": 3}
     plain = DeepLDAClassifier(**settings).fit(x, y)
-    one = SubclassDeepLDAClassifier(subclasses=1, **settings).fit(x, y)
+    one = DeepLDAClassifier(subclasses=1, **settings).fit(x, y)
     assert_array_equal(plain.decision_function(x), one.decision_function(x))
 
 
 @pytest.mark.parametrize("decision", ["argmax", "sum"])
 def test_decisions_agree_with_probabilities(decision):
     x, y = xor(1, 200)
-    fitted = SubclassDeepLDAClassifier(subclass_decision=decision, max_epochs=10, random_state=0).fit(x, y)
+    fitted = DeepLDAClassifier(subclasses=2, subclass_decision=decision, max_epochs=10, random_state=0).fit(x, y)
     probabilities = fitted.predict_proba(x)
     assert_array_equal(fitted.classes_[probabilities.argmax(1)], fitted.predict(x))
     np.testing.assert_allclose(probabilities.sum(1), 1, atol=1e-12)
@@ -79,23 +80,33 @@ def test_decisions_agree_with_probabilities(decision):
 
 def test_save_and_load(tmp_path):
     x, y = xor(2, 200)
-    fitted = SubclassDeepLDAClassifier(max_epochs=5, random_state=0).fit(x, y)
+    fitted = DeepLDAClassifier(subclasses=2, max_epochs=5, random_state=0).fit(x, y)
     fitted.save(tmp_path / "saved")
-    loaded = SubclassDeepLDAClassifier.load(tmp_path / "saved")
+    loaded = DeepLDAClassifier.load(tmp_path / "saved")
     assert_array_equal(loaded.predict_proba(x), fitted.predict_proba(x))
     assert loaded.get_params() == fitted.get_params()
-    with pytest.raises(InputError, match=r"read it by SubclassDeepLDAClassifier\.load"):
-        DeepLDAClassifier.load(tmp_path / "saved")
 
 
-def test_parameters_of_both_constructors():
-    classifier = SubclassDeepLDAClassifier(subclasses=3, alpha=0.2, cluster_on="inputs")
-    assert clone(classifier).get_params() == classifier.get_params()
-    assert set(DeepLDAClassifier().get_params()) < set(classifier.get_params())
-    with pytest.raises(TypeError, match="alpah"):
-        SubclassDeepLDAClassifier(alpah=0.2)
+class TestDeprecatedName:
+    @pytest.mark.parametrize("module", ["deeplda", "deeplda.estimators"])
+    def test_its_import_warns_and_points_at_the_line(self, module):
+        with pytest.warns(DeprecationWarning, match=r"use DeepLDAClassifier\(subclasses=2\)") as caught:
+            exec(compile(f"from {module} import SubclassDeepLDAClassifier", "caller.py", "exec"), {})
+        assert {warning.filename for warning in caught} == {"caller.py"}
+
+    def test_its_use_does_not_warn_and_is_the_new_classifier(self):
+        x, y = xor(0, 120)
+        settings = {"max_epochs": 5, "random_state": 3}
+        old = SubclassDeepLDAClassifier(**settings).fit(x, y)
+        new = DeepLDAClassifier(subclasses=2, **settings).fit(x, y)
+        assert_array_equal(old.decision_function(x), new.decision_function(x))
+        assert clone(old).get_params() == new.get_params()
+
+    def test_misspelt_parameters_are_rejected(self):
+        with pytest.raises(TypeError, match="alpah"):
+            SubclassDeepLDAClassifier(alpah=0.2)
 
 
 def test_wrong_number_of_subclasses():
     with pytest.raises(InputError, match="subclasses"):
-        SubclassDeepLDAClassifier(subclasses=0).fit(*xor(0, 40))
+        DeepLDAClassifier(subclasses=0).fit(*xor(0, 40))

@@ -3,7 +3,8 @@
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from deeplda.estimators import DeepLDAClassifier, SubclassDeepLDAClassifier
+from deeplda._deprecated import SubclassDeepLDAClassifier
+from deeplda.estimators import DeepLDAClassifier
 
 FAST = {"max_epochs": 10}
 
@@ -14,7 +15,7 @@ FAST = {"max_epochs": 10}
         DeepLDAClassifier(objective="cce", **FAST),
         DeepLDAClassifier(statistic="pillai", predictor="classic_lda", class_weight="balanced", **FAST),
         SubclassDeepLDAClassifier(),
-        SubclassDeepLDAClassifier(
+        DeepLDAClassifier(
             subclasses="auto", subclass_decision="sum", cluster_on="autoencoder", autoencoder_epochs=2, **FAST
         ),
     ]

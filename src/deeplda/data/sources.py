@@ -1,0 +1,259 @@
+"""Find a source by name or path, load it, and check its files."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeplda.data.dataset import Data, Part, Source, complete
+from deeplda.data.formats import KNOWN_SETS, read_digits
+from deeplda.data.npz import read_npz
+from deeplda.errors import InputError, got
+from deeplda.formatting import counted
+from deeplda.io import expanded
+from deeplda.memory import TooLargeError, require_memory
+
+# Modules that need Pillow are imported where they are used: digits, known sets and .npz files do without it.
+
+KNOWN = ("digits", *KNOWN_SETS)
+
+
+def load_data(
+    source: str | Path = "digits",
+    *,
+    data_dir: Path | None = None,
+    image_size: int | None = None,
+    split_seed: int = 0,
+    skip_unreadable: bool = False,
+) -> Data:
+    """Read a source and return its training, validation and test part.
+
+    Args:
+        source: a known name (`KNOWN`), a folder of images, or an .npz file. A known name takes precedence over a folder
+            of the same name; write ./digits for the folder.
+        data_dir: folder of the known data sets; by default the environment variable DEEPLDA_DATA, or else the user's
+            cache folder.
+        image_size: resize every image to this height and width.
+        split_seed: seed of the stratified split, which provides missing parts. Without a test part, the samples are
+            split 70/15/15. With one, validation is taken from the training part (CIFAR-10 4 %, STL-10 20 %, MNIST and
+            Fashion-MNIST 10 %, others 15 %). With validation but no test part, 15 % of the training part becomes test.
+        skip_unreadable: skip broken files of a folder and list them in `Data.left_out`, instead of raising.
+
+    Raises:
+        InputError: the source does not exist, is broken, or does not fit in memory.
+    """
+    if image_size is not None and image_size < 1:
+        raise InputError(got(f"image_size is {image_size}", need="1 or more", do="pass a number of pixels"))
+    if split_seed < 0:
+        raise InputError(got(f"split_seed is {split_seed}", need="0 or more", do="pass another seed"))
+    try:
+        found = _read_source(source, data_dir, image_size, skip_unreadable)
+    except OSError as error:
+        raise InputError(f"{error.filename or source} cannot be read ({error.strerror})") from None
+    _check_class_names(found.name, found.class_names)
+    return complete(found if image_size is None else _resized(found, image_size), split_seed)
+
+
+def find_source(source: str | Path) -> str | Path:
+    """Return a known name unchanged, or the path of an existing folder or .npz file. Raises InputError otherwise."""
+    if source in KNOWN:
+        return str(source)
+    path = expanded(source)
+    if path.is_dir() or (path.is_file() and path.suffix.lower() == ".npz"):
+        return path
+    if path.is_file():
+        raise InputError(got(f"{source} is a file", need="a folder of images or an .npz file", do="pass one of these"))
+    raise InputError(
+        got(f"{source} does not exist", need="a known name, a folder or an .npz file", do=nearest_known(str(source)))
+    )
+
+
+def nearest_known(text: str) -> str:
+    """Return a hint for an unknown name: the most similar known name, or all of them."""
+    close = difflib.get_close_matches(text.lower(), KNOWN, n=1)
+    return f"did you mean {close[0]}?" if close else f"the known names are {', '.join(KNOWN)}"
+
+
+def data_folder(data_dir: Path | None) -> Path:
+    """Return the folder of the known data sets: `data_dir`, else the variable DEEPLDA_DATA, else the user's cache."""
+    if chosen := data_dir or os.environ.get("DEEPLDA_DATA"):
+        return expanded(chosen)
+    import pooch
+
+    return Path(pooch.os_cache("deeplda"))
+
+
+def locate(name: str, data_dir: Path | None) -> Path:
+    """Return the folder with the most files of a known set: one of its own folders, or the data folder itself.
+
+    If there are no files at all, this is the folder that `fetch` would write to.
+    """
+    root, known = data_folder(data_dir), KNOWN_SETS[name]
+    candidates = [root / folder for folder in known.folders]
+    # MNIST and Fashion-MNIST have the same file names: do not mistake the folder of one for the other's.
+    foreign = [f"/{folder}" for other in KNOWN_SETS.values() if other.name != name for folder in other.folders]
+    if not root.absolute().as_posix().endswith(tuple(foreign)):
+        candidates.append(root)
+    return max(candidates, key=lambda folder: sum(map(Path.is_file, known.files(folder))))
+
+
+def is_here(name: str, data_dir: Path | None = None) -> bool:
+    """Whether the files of a known set exist with plausible sizes. Unlike `check_data`, this does not read them."""
+    return name == "digits" or KNOWN_SETS[name].looks_complete(locate(name, data_dir))
+
+
+def _read_source(source: str | Path, data_dir: Path | None, image_size: int | None, skip_unreadable: bool) -> Source:
+    found = find_source(source)
+    if found == "digits":
+        return read_digits()
+    if isinstance(found, str):
+        return _read_known(found, data_dir)
+    if not found.is_dir():
+        return read_npz(found)
+    from deeplda.data.folder import read_folder
+
+    return read_folder(found, image_size, skip_unreadable)
+
+
+def _read_known(name: str, data_dir: Path | None) -> Source:
+    known, folder = KNOWN_SETS[name], locate(name, data_dir)
+    if missing := next((file for file in known.files(folder) if not file.is_file()), None):
+        found = _unreadable_layout(name, data_dir)
+        what, need = (found, "the binary layout") if found else (f"{missing} does not exist", f"the files of {name}")
+        where = f" --data-dir {data_dir}" if data_dir is not None else ""
+        raise InputError(got(what, need=need, do=f"run: deeplda data fetch {name}{where}"))
+    return known.read(folder)
+
+
+def _unreadable_layout(name: str, data_dir: Path | None) -> str | None:
+    """Return a sentence if a known set is there, but only in a layout that we do not read."""
+    known, folder = KNOWN_SETS[name], locate(name, data_dir)
+    any_file = any(map(Path.is_file, known.files(folder)))
+    return None if any_file else known.unreadable_layout(data_folder(data_dir))
+
+
+def _check_class_names(source: str, class_names: Sequence[str]) -> None:
+    """Raise InputError for a class name that cannot be stored as UTF-8, such as a folder name in another encoding."""
+    for name in class_names:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise InputError(got(f"a class of {source} is named {name!r}", need="UTF-8", do="rename it")) from None
+
+
+def _resized(source: Source, side: int) -> Source:
+    from deeplda.data.images import resize_arrays
+
+    def resized(part: Part) -> Part:
+        return replace(part, inputs=resize_arrays(cast(NDArray[np.uint8], part.inputs), side))
+
+    if source.train.inputs.ndim != 4:
+        raise InputError(
+            got(f"{source.name} has rows of features", need="images to resize", do="leave out --image-size")
+        )
+    samples = len(source.train) + len(source.val or ()) + len(source.test or ())
+    require_memory(samples * source.train.inputs.shape[1] * side**2, f"{source.name} at {side} x {side}")
+    return replace(
+        source,
+        train=resized(source.train),
+        val=source.val and resized(source.val),
+        test=source.test and resized(source.test),
+    )
+
+
+@dataclass(frozen=True)
+class FileCheck:
+    """The state of one file or folder: a description of what was found, and whether it can be used."""
+
+    file: Path
+    found: str
+    ok: bool
+
+
+def check_data(source: str | Path, data_dir: Path | None = None) -> list[FileCheck]:
+    """Read every file of a source and report what was found, including broken files.
+
+    For a known set there is one row per file, and another if intact files contradict each other; for a folder one row
+    per class and part, and one per broken image; for an .npz file one row per part. Raises InputError only if the
+    source itself does not exist.
+    """
+    found = find_source(source)
+    if found == "digits":
+        return [FileCheck(Path("digits"), "bundled with scikit-learn", True)]
+    if isinstance(found, str):
+        return _check_known(found, data_dir)
+    try:
+        return _check_folder(found) if found.is_dir() else _check_npz(found)
+    except (InputError, OSError) as error:
+        return [FileCheck(found, str(error), False)]
+
+
+def _check_known(name: str, data_dir: Path | None) -> list[FileCheck]:
+    known, folder = KNOWN_SETS[name], locate(name, data_dir)
+    rows = [_check_file(file, name) for file in known.files(folder)]
+    if all(row.ok for row in rows):
+        try:
+            known.read(folder)
+        except TooLargeError:
+            pass  # the files may still be intact
+        except (InputError, OSError) as error:
+            rows.append(FileCheck(folder, str(error), False))
+    elif found := _unreadable_layout(name, data_dir):
+        rows.append(FileCheck(folder, found, False))
+    return rows
+
+
+def _check_file(file: Path, name: str) -> FileCheck:
+    if not file.is_file():
+        return FileCheck(file, "missing", False)
+    try:
+        return FileCheck(file, KNOWN_SETS[name].describe(file), True)
+    except (InputError, OSError) as error:
+        return FileCheck(file, str(error), False)
+
+
+def _check_folder(path: Path) -> list[FileCheck]:
+    from deeplda.data.folder import ImageFile, list_images
+    from deeplda.data.images import decode, in_threads
+
+    def error_of(file: ImageFile) -> str | None:
+        try:
+            decode(file.path, channels=3)
+        except InputError as error:
+            return str(error)
+        return None
+
+    listing = list_images(path)
+    _check_class_names(str(path), listing.class_names)
+    counts: Counter[tuple[str, int]] = Counter()
+    broken: list[FileCheck] = []
+    for file, error in zip(listing.files, in_threads(error_of, listing.files), strict=True):
+        counts[file.part, file.label] += error is None
+        if error is not None:
+            broken.append(FileCheck(file.path, error, False))
+    rows = [
+        FileCheck(path, f"{part}, {name}: {counted(counts[part, label], 'image')}", counts[part, label] > 0)
+        for part, (label, name) in product(listing.parts, enumerate(listing.class_names))
+    ]
+    return rows + broken
+
+
+def _check_npz(path: Path) -> list[FileCheck]:
+    source = read_npz(path)
+    parts = {"train": source.train, "val": source.val, "test": source.test}
+    return [
+        FileCheck(
+            path, f"{name}: {counted(len(part), 'sample')} of {' x '.join(map(str, part.inputs.shape[1:]))}", True
+        )
+        for name, part in parts.items()
+        if part is not None
+    ]
