@@ -72,7 +72,7 @@ def train(
         if not world.first:
             return
     if not (folder / "report.html").exists():
-        _write_report(folder, settings, finished, progress)
+        _write_report(folder, settings, progress)
     if json_:
         print(json.dumps({"run": str(folder), **finished.summary.model_dump(exclude_unset=True)}))
     else:
@@ -138,7 +138,7 @@ def _train(folder: Path, settings: RunConfig, progress: Progress, world: World) 
 
     with asked_to_stop(signal.SIGINT, signal.SIGTERM, say=progress.note) as stop:
         try:
-            return run_to_end(settings, folder, progress, stop, world=world).summary
+            return run_to_end(settings, folder, progress, stop, world=world)
         except StoppedError as error:
             command = f"deeplda train --resume --run {folder}{_network_option(settings)}"
             raise StoppedError(f"{error}; to resume: {command}") from None
@@ -149,8 +149,7 @@ def _network_option(settings: RunConfig) -> str:
     return f" --network {settings.network}" if ":" in (settings.network or "") else ""
 
 
-def _write_report(folder: Path, settings: RunConfig, finished: Finished, progress: Progress) -> None:
-    del finished  # TRANSITION
+def _write_report(folder: Path, settings: RunConfig, progress: Progress) -> None:
     from deeplda.report.subclass_pictures import write_subclass_pictures
     from deeplda.report.writing import write_report
 
