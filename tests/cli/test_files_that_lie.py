@@ -1,4 +1,4 @@
-"""From the command line, a file that lies is one sentence and exit code 2; nothing of it is run."""
+"""The command line answers a malformed or hostile file with one sentence and exit code 2, and runs nothing in it."""
 
 import json
 import shutil

@@ -118,7 +118,7 @@ def test_a_process_that_is_killed_ends_the_others(place):
     os.kill(worker(job.pid, rank=1), signal.SIGKILL)
     _, said = job.communicate(timeout=120)
     assert job.returncode == 1
-    assert "--resume goes on" in said
+    assert "pass --resume" in said
     deeplda(place, "--run", "run", "--resume")
 
 
