@@ -23,6 +23,7 @@ LAYERS = [
     ["training"],
     ["estimator_files"],
     ["estimators"],
+    ["_deprecated"],
     ["experiments", "report", "export"],
     ["cli"],
 ]
