@@ -18,6 +18,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from deeplda.report.figures.course import accuracy_against_alpha
+from deeplda.report.figures.embedding import densities, dimension_power
+from deeplda.report.figures.saving import save
 from numpy.typing import NDArray
 
 from deeplda import load
@@ -33,9 +36,6 @@ from deeplda.report.analysis import (
     single_dimension_accuracy,
     stability,
 )
-from deeplda.report.figures.course import accuracy_against_alpha
-from deeplda.report.figures.embedding import densities, dimension_power
-from deeplda.report.figures.saving import save
 from deeplda.sampling import stratified_sample
 from deeplda.training.config import RunConfig
 from deeplda.training.preparation import read_data

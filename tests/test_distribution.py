@@ -12,12 +12,12 @@ from email.parser import Parser
 from pathlib import Path
 
 import pytest
+from deeplda.report.document import assets
 from packaging.requirements import Requirement
 
 import deeplda
 from deeplda.experiments.published import published_tables
 from deeplda.experiments.recipes import RECIPES
-from deeplda.report.document import assets
 
 ROOT = Path(__file__).parents[1]
 # One file at least of all that a clone has and a contributor needs.

@@ -14,6 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from deeplda.report.contents import read_record
+from deeplda.report.doctor.record import count_classes
+from deeplda.report.training_section import training_section
+from deeplda.report.words import effort, surroundings
 from hypothesis import strategies as st
 from lies import as_json, as_toml, bytes_changed, values_changed
 from PIL import Image
@@ -36,11 +40,7 @@ from deeplda.loading import load
 from deeplda.model import Model, ModelCard
 from deeplda.networks import build_network
 from deeplda.predictors import FeatureStatistics
-from deeplda.report.contents import read_record
 from deeplda.report.doctor import diagnose
-from deeplda.report.doctor.record import count_classes
-from deeplda.report.training_section import training_section
-from deeplda.report.words import effort, surroundings
 from deeplda.training.autoencoder_stage import SampleAutoencoder
 from deeplda.training.checkpoint import Counters, Snapshot, read_checkpoint, write_checkpoint
 from deeplda.training.config import RunConfig

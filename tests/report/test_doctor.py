@@ -3,11 +3,11 @@
 import math
 
 import pytest
+from deeplda.report.doctor.record import Finding, count_classes
 from hypothesis import given
 from hypothesis import strategies as st
 
 from deeplda.report.doctor import diagnose
-from deeplda.report.doctor.record import Finding, count_classes
 from deeplda.training.config import RunConfig
 
 GROWING = [[0.5 * e**2 * (1 + i) for i in range(4)] for e in range(1, 7)]

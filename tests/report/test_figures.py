@@ -15,10 +15,9 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
-from scipy.stats import gaussian_kde
 
 from deeplda.report import figures
-from deeplda.report.figures.embedding import density
+from deeplda.training.metrics import EpochRow, PredictorScores, Scores, SummaryRow
 
 NAMES = ["cat", "dog & wolf", "$5 <bill>", "_underscore"]
 
@@ -33,18 +32,22 @@ def images(n, channels=3, side=6):
     return np.random.default_rng(0).integers(0, 256, (n, channels, side, side), dtype=np.uint8)
 
 
+def scores(accuracy, predictors):
+    each = {name: PredictorScores(accuracy=accuracy, balanced_accuracy=accuracy) for name in predictors}
+    return Scores(n=8, accuracy=accuracy, predictors=each, confusion=[[4, 0], [1, 3]])
+
+
 def rows(epochs=4, predictors=("hyperplanes", "classic_lda")):
-    """A run's metrics as the loop writes them."""
+    """Return a run's metrics as the loop writes them."""
     found = [
-        {
-            "kind": "epoch",
-            "epoch": e,
-            "loss": -float(e),
-            "validation": {"accuracy": 0.5, "predictors": {p: {"accuracy": 0.5 + 0.1 * e} for p in predictors}},
-        }
+        EpochRow(epoch=e, loss=-float(e), learning_rate=0.1, validation=scores(0.5 + 0.1 * e, predictors), seconds=1.0)
         for e in range(1, epochs + 1)
     ]
-    return [*found, {"kind": "summary", "best_epoch": epochs, "test": {"accuracy": 0.875}}]
+    test = scores(0.875, predictors)
+    summary = SummaryRow(
+        validation=test, test=test, class_names=["a", "b"], epochs=epochs, best_epoch=epochs, seconds=1.0
+    )
+    return [*found, summary]
 
 
 def figure_of(name):
@@ -153,8 +156,8 @@ def test_dimensions_left_out_are_told():
     x, y = embedding(d=15)
     figure, axes = figures.densities(x, y, NAMES)
     assert sum(one is not None for one in axes.flat) == 12
-    assert any("3 left out" in text.get_text() for text in figure.findobj(Text))
-    assert not any("left out" in text for text in said(drawn("densities")[2]))
+    assert any("3 not shown" in text.get_text() for text in figure.findobj(Text))
+    assert not any("not shown" in text for text in said(drawn("densities")[2]))
 
 
 def test_mistakes_left_out_are_told():
@@ -170,17 +173,6 @@ def test_nothing_is_left_behind():
     assert dict(matplotlib.rcParams) == before
     code = "import sys, deeplda.report.figures; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_density_is_the_sum_of_gaussians():
-    values = np.random.default_rng(0).gamma(2, size=400)
-    places = np.linspace(-3, 14, 2000)
-    found = density(values, places, 1e-3)
-    assert np.trapezoid(found, places) == pytest.approx(1, abs=1e-3)
-    spread = min(values.std(), np.subtract(*np.quantile(values, [0.75, 0.25])) / 1.34)
-    width = 0.9 * spread * 400**-0.2
-    exact = gaussian_kde(values, bw_method=width / values.std(ddof=1))(places)
-    assert found == pytest.approx(exact, abs=0.002 * exact.max())
 
 
 # Data that divides by zero where one does not look out; warnings are errors here.
@@ -204,7 +196,7 @@ POOR = {
     "no epoch": lambda: figures.eigenvalue_spectrum([], []),
     "no rows": lambda: figures.learning_curves([]),
     "loss not finite": lambda: figures.learning_curves(
-        [{"kind": "epoch", "epoch": 1, "loss": math.nan, "validation": None}]
+        [EpochRow(epoch=1, loss=math.nan, learning_rate=0.1, validation=None, seconds=1.0)]
     ),
     "grey images": lambda: figures.worst_mistakes(images(2, 1), ["cat"] * 2, ["dog"] * 2, [0.5, 1.0]),
     "letters without a font": lambda: figures.confusion_matrix(np.eye(2), ["猫", "犬"]),
@@ -224,6 +216,10 @@ def test_panels_of_ours_and_the_published_have_one_scale_and_end_at_100_percent(
     assert above.get_ylim()[0] < 0.9
 
 
+def test_learning_curves_show_every_predictor_the_kept_epoch_and_the_test_accuracy():
+    assert {"hyperplanes", "classic LDA", "epoch that was kept", "test: 87.50 %"} <= said(drawn("learning_curves")[2])
+
+
 def test_no_mistakes_is_said():
     assert "no mistakes" in texts(POOR["no mistakes"]()[0])
 
@@ -231,9 +227,9 @@ def test_no_mistakes_is_said():
 @pytest.mark.parametrize(
     ("draw", "message"),
     [
-        (lambda: figures.accuracy_against_alpha([0], [[92.1]], {}), "accuracy 92.1, need 0 to 1: divide percent"),
+        (lambda: figures.accuracy_against_alpha([0], [[92.1]], {}), "accuracy 92.1, need 0 to 1"),
         (lambda: figures.accuracy_against_alpha([0], [[0.9]], {}, {0: 91.86}), "accuracy 91.86"),
-        (lambda: figures.dimension_power({"a": np.ones(2)}, np.ones(2)), "only one of fisher and accuracy by name"),
+        (lambda: figures.dimension_power({"a": np.ones(2)}, np.ones(2)), "only one of fisher and accuracy"),
         (lambda: figures.reconstructions(images(2), images(3)), r"reconstructions \(3, 3, 6, 6\)"),
         (lambda: figures.reconstructions(images(2) / 255, images(2) / 255), "float64, need n x C x H x W, uint8"),
     ],
