@@ -5,11 +5,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from deeplda.report.contents import read_record
-from deeplda.report.writing import write_comparison, write_report
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from trained_runs import HOSTILE, image_set, row_set, train_run
+
+from deeplda.report.record import read_record
+from deeplda.report.report_files import write_comparison, write_report
 
 OPTIONS = (
     "--headless",

@@ -29,7 +29,8 @@ def run(tmp_path_factory):
 def test_a_sound_run_is_told_so(run):
     done = deeplda("doctor", "sound", cwd=run.parent)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("good: Nothing is wrong with this run.\n  The loss is finite (2 of 2 epochs)")
+    assert done.stdout.startswith("good: Nothing is wrong with this run.\n  ")
+    assert "(2 of 2 epochs)" in done.stdout
     assert all(len(line) <= 80 for line in done.stdout.splitlines())
 
 
@@ -44,7 +45,7 @@ def test_findings_as_json_and_no_failure(run, tmp_path, capsys):
     (finding,) = found["findings"]
     assert set(finding) == {"severity", "what", "why", "do"}
     assert finding["severity"] == "problem"
-    assert finding["what"] == "The batch is too small for 10 classes."
+    assert "too small for 10 classes" in finding["what"]
     assert "--batch-size 50 or more" in finding["do"]
 
 
@@ -79,5 +80,5 @@ def test_no_run(tmp_path, capsys):
     assert left.value.code == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith(f"deeplda: {tmp_path} is no run")
+    assert err.startswith(f"deeplda: {tmp_path} is not a run")
     assert len(err.splitlines()) == 1
