@@ -105,20 +105,20 @@ def unfinished(run: RunHistory) -> Finding | None:
     return Finding(
         "warning" if done else "problem",
         f"The run is not finished: {done} of {run.config.epochs} epochs are done.",
-        "metrics.jsonl has no summary, so the run was stopped, it failed, or it is still running.",
+        "The metrics have no summary, so the run was stopped, it failed, or it is still running.",
         "Resume it with deeplda train --resume --run RUN. If it fails again, the error message tells you why."
         f"{'' if done else diverged}",
     )
 
 
 def epochs_lost(run: RunHistory) -> Finding | None:
-    """metrics.jsonl has a summary but no epochs."""
+    """The metrics have a summary but no epochs."""
     if run.epochs:
         return None
     return Finding(
         "warning",
         "The training history of this run is lost.",
-        "metrics.jsonl has a summary but no epochs.",
+        "The metrics have a summary but no epochs.",
         "Nothing, if deeplda evaluate reports the scores you expect. Otherwise train again.",
     )
 
