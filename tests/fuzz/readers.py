@@ -36,8 +36,8 @@ from deeplda.loading import load
 from deeplda.model import Model, ModelCard
 from deeplda.networks import build_network
 from deeplda.predictors import FeatureStatistics
-from deeplda.report.doctor import diagnose
-from deeplda.report.page import training_section
+from deeplda.report.diagnosis import diagnose
+from deeplda.report.page import epoch_table
 from deeplda.report.record import read_record
 from deeplda.report.wording import effort, environment_table
 from deeplda.training.autoencoder_stage import SampleAutoencoder
@@ -287,7 +287,7 @@ def metrics():
         record = read_record(at)
         environment_table(record.environment)
         effort(record.summary, record.environment)
-        training_section(record)
+        epoch_table(record)
         assert len(record.class_names) == len(record.scores.confusion)
 
     return Reader(valid, lies, read)

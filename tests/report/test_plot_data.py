@@ -64,7 +64,7 @@ def opened(source):
 
 def tiles(sheet, count):
     """The images of the sheet, as H x W x C."""
-    pixels = np.atleast_3d(np.asarray(opened(sheet.source)))
+    pixels = np.atleast_3d(np.asarray(opened(sheet.sheet)))
     for i in range(count):
         x, y = i % sheet.columns * sheet.pitch[0], i // sheet.columns * sheet.pitch[1]
         yield pixels[y : y + sheet.tile[1], x : x + sheet.tile[0]]
@@ -74,7 +74,7 @@ def tiles(sheet, count):
 def test_a_few_small_images_are_kept_exactly(shape):
     images = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
     sheet = thumbnail_sheet(images)
-    assert sheet.source.startswith("data:image/png")
+    assert sheet.sheet.startswith("data:image/png")
     for image, tile in zip(images, tiles(sheet, len(images)), strict=True):
         np.testing.assert_array_equal(tile, image.transpose(1, 2, 0))
 
@@ -84,7 +84,7 @@ def test_many_images_become_jpeg_whose_tiles_do_not_run_into_each_other():
     images = np.zeros((1_000, 3, 30, 30), np.uint8)
     images[::2] = 255
     sheet = thumbnail_sheet(images)
-    assert sheet.source.startswith("data:image/jpeg")
+    assert sheet.sheet.startswith("data:image/jpeg")
     assert sheet.tile == (30, 30)
     assert sheet.pitch == (32, 32)
     for i, tile in enumerate(tiles(sheet, 1_000)):

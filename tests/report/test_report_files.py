@@ -63,5 +63,5 @@ def test_a_report_of_a_model_and_data_in_memory_reads_neither(tmp_path):
 
 
 def test_pages_need_matplotlib_only_for_their_charts():
-    code = "import sys, deeplda.report.report_files, deeplda.report.doctor; sys.exit('matplotlib' in sys.modules)"
+    code = "import sys, deeplda.report.report_files, deeplda.report.diagnosis; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -63,7 +63,7 @@ def test_where_runs_were_computed_is_not_a_difference_between_them():
 def test_the_machine_as_far_as_it_is_known():
     assert wording.machine(Environment()) == ""
     assert wording.machine(Environment(threads=1)) == "on 1 CPU thread"
-    assert wording.machine(Environment(threads=2, gpu="A100")) == "on A100"
+    assert wording.machine(Environment(threads=2, cuda="A100")) == "on A100"
     found = {"started": "2026-01-02T03:04:05+00:00", "cores": 2, "versions": {"torch": "2.6"}, "cuda": None}
     assert wording.environment_table(Environment.parse(found)) == {
         "started": "2026-01-02 03:04:05 UTC",

@@ -21,7 +21,7 @@ def doctor(
     json_: Annotated[bool, Parameter(name="--json", negative="", help="Print one JSON object on stdout.")] = False,
 ) -> None:
     """Read the metrics of a run, and print what is wrong, why we think so and what to do."""
-    from deeplda.report.doctor import diagnose
+    from deeplda.report.diagnosis import diagnose
     from deeplda.training.config import RunConfig
     from deeplda.training.metrics import ReconstructionScores
     from deeplda.training.run_folder import read_metrics

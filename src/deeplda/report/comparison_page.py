@@ -176,8 +176,8 @@ def _recalls(drawn: Sequence[InspectedRun]) -> Html:
 
 def _page_data(drawn: Sequence[InspectedRun]) -> dict[str, object]:
     """Return the points of every run; runs that show the same samples share their thumbnails."""
-    runs: list[plot_data.Points] = []
-    samples: list[plot_data.Samples] = []
+    runs: list[dict[str, object]] = []
+    samples: list[dict[str, object]] = []
     known: dict[str, int] = {}
     for run in drawn:
         key = run.environment.data_fingerprint or str(run.path)

@@ -65,8 +65,26 @@ def training_section(run: RunRecord) -> Html:
         "Training",
         lead,
         element("div", _training_charts(run), class_="charts"),
-        element("details", element("summary", "Values of each epoch"), _epoch_table(run)),
+        element("details", element("summary", "Values of each epoch"), epoch_table(run)),
     )
+
+
+def epoch_table(run: RunRecord) -> Html:
+    """Return the values of each epoch as a table."""
+    accuracies, spectra = run.validation_accuracies, run.spectra
+    columns = ["epoch", "loss", "learning rate"]
+    columns += ["validation accuracy"] * bool(accuracies)
+    columns += ["smallest eigenvalue", "largest", "dead outputs"] * bool(spectra)
+    rows = []
+    for i, row in enumerate(run.epochs):
+        cells = [number_cell(row.epoch, "d"), number_cell(row.loss, ".4g"), number_cell(row.learning_rate, ".3g")]
+        if accuracies:
+            cells.append(share_cell(accuracies[i]))
+        if spectra:
+            cells += [number_cell(value, ".4g") for value in (spectra[i][0], spectra[i][-1])]
+            cells.append(number_cell(row.dead_dims, "d"))
+        rows.append(cells)
+    return sortable_table("Values of each epoch", columns, rows)
 
 
 def chart(title: Child, drawing: Html) -> Html:
@@ -196,23 +214,6 @@ def _training_charts(run: RunRecord) -> list[Html]:
         key = element("span", element("span", class_="dash k3"), "smallest", others)
         charts.append(chart(("Eigenvalues ", key), page_chart(curves, label=label, logarithmic=True, kept=kept)))
     return charts
-
-
-def _epoch_table(run: RunRecord) -> Html:
-    accuracies, spectra = run.validation_accuracies, run.spectra
-    columns = ["epoch", "loss", "learning rate"]
-    columns += ["validation accuracy"] * bool(accuracies)
-    columns += ["smallest eigenvalue", "largest", "dead outputs"] * bool(spectra)
-    rows = []
-    for i, row in enumerate(run.epochs):
-        cells = [number_cell(row.epoch, "d"), number_cell(row.loss, ".4g"), number_cell(row.learning_rate, ".3g")]
-        if accuracies:
-            cells.append(share_cell(accuracies[i]))
-        if spectra:
-            cells += [number_cell(value, ".4g") for value in (spectra[i][0], spectra[i][-1])]
-            cells.append(number_cell(row.dead_dims, "d"))
-        rows.append(cells)
-    return sortable_table("Values of each epoch", columns, rows)
 
 
 def _classes(run: InspectedRun) -> Html:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import base64
 import io
 import math
-from dataclasses import dataclass
-from typing import NotRequired, TypedDict
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,44 +34,11 @@ _LOSSLESS_PIXELS = 500_000
 _BLOCK = 16
 
 
-class Points(TypedDict):
-    """The samples of a run: coordinates on each axis, labels, predictions and probabilities."""
+def pack_points(run: InspectedRun, samples: int = 0) -> dict[str, object]:
+    """Pack the coordinates, labels, predictions and probabilities of the samples shown.
 
-    axes: list[str]
-    low: list[float]
-    high: list[float]
-    coordinates: str
-    labels: str
-    decided: str
-    probabilities: str
-    samples: int
-
-
-class Samples(TypedDict):
-    """The names of samples, and either a sheet of thumbnails or the first values of rows of numbers."""
-
-    names: list[str]
-    sheet: NotRequired[str]
-    tile: NotRequired[tuple[int, int]]
-    pitch: NotRequired[tuple[int, int]]
-    columns: NotRequired[int]
-    values: NotRequired[str]
-    shown: NotRequired[int]
-    all: NotRequired[int]
-
-
-class Densities(TypedDict):
-    """The density of each class along each output, with the ends of each axis."""
-
-    low: list[float]
-    high: list[float]
-    bins: int
-    curves: str
-    all: int
-
-
-def pack_points(run: InspectedRun, samples: int = 0) -> Points:
-    """Pack the points of a run; `samples` is the place of its samples in the page's data."""
+    `samples` is the place of their names and images in the page's data.
+    """
     coordinates = run.coordinates[:, :MOST_AXES]
     low, high = coordinates.min(0), coordinates.max(0)
     return {
@@ -87,17 +53,16 @@ def pack_points(run: InspectedRun, samples: int = 0) -> Points:
     }
 
 
-def pack_samples(run: InspectedRun) -> Samples:
-    """Pack the samples of a run."""
-    names = list(run.names)
+def pack_samples(run: InspectedRun) -> dict[str, object]:
+    """Pack the names of the samples shown, and a sheet of thumbnails or the first values of rows of numbers."""
+    names = {"names": list(run.names)}
     if run.images:
-        sheet = thumbnail_sheet(np.asarray(run.samples, dtype=np.uint8))
-        return Samples(names=names, sheet=sheet.source, tile=sheet.tile, pitch=sheet.pitch, columns=sheet.columns)
+        return names | asdict(thumbnail_sheet(np.asarray(run.samples, dtype=np.uint8)))
     shown = run.samples[:, :MOST_VALUES]
-    return Samples(names=names, values=_packed(shown, "<f4"), shown=shown.shape[1], all=run.samples.shape[1])
+    return names | {"values": _packed(shown, "<f4"), "shown": shown.shape[1], "all": run.samples.shape[1]}
 
 
-def pack_densities(run: InspectedRun) -> Densities:
+def pack_densities(run: InspectedRun) -> dict[str, object]:
     """Pack the density of each class along each output; the curves of an output share one scale."""
     low, high, found = [], [], []
     for values in run.embedding[:, :MOST_DIMENSIONS].astype(np.float64).T:
@@ -124,7 +89,7 @@ class Sheet:
         pitch: (width, height) from one thumbnail to the next, at least the size of the tile.
     """
 
-    source: str
+    sheet: str
     tile: tuple[int, int]
     pitch: tuple[int, int]
     columns: int

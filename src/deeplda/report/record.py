@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from deeplda.data import Data, Part
 from deeplda.errors import InputError, got
@@ -33,40 +34,28 @@ _FIT_SAMPLES = 5_000
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Environment:
-    """The contents of environment.json; fields that are missing or of another type are empty."""
+class Environment(BaseModel):
+    """The contents of environment.json; `cuda` is the name of the GPU, if there was one."""
+
+    model_config = ConfigDict(frozen=True, strict=True)
 
     started: str = ""
     machine: str = ""
     cores: int | None = None
     threads: int | None = None
-    gpu: str = ""
+    cuda: str | None = None
     python: str = ""
-    versions: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = {}
     data_fingerprint: str = ""
 
     @classmethod
     def parse(cls, found: Mapping[str, object]) -> Self:
-        """Read untrusted JSON."""
-
-        def text(name: str) -> str:
-            return value if isinstance(value := found.get(name), str) else ""
-
-        def count(name: str) -> int | None:
-            return value if isinstance(value := found.get(name), int) else None
-
-        versions = found.get("versions")
-        return cls(
-            started=text("started"),
-            machine=text("machine"),
-            cores=count("cores"),
-            threads=count("threads"),
-            gpu=text("cuda"),
-            python=text("python"),
-            versions={str(k): str(v) for k, v in versions.items()} if isinstance(versions, dict) else {},
-            data_fingerprint=text("data_fingerprint"),
-        )
+        """Read untrusted JSON; fields that are missing or of another type stay empty."""
+        try:
+            return cls.model_validate(found)
+        except ValidationError as error:
+            wrong = {mistake["loc"][0] for mistake in error.errors()}
+            return cls.model_validate({name: value for name, value in found.items() if name not in wrong})
 
 
 @dataclass(frozen=True, eq=False)

@@ -86,8 +86,8 @@ def axes_note(card: ModelCard) -> str:
 
 def machine(environment: Environment) -> str:
     """Say what a run was computed on: "on 2 CPU threads" or the name of the GPU; empty if unknown."""
-    if environment.gpu:
-        return f"on {environment.gpu}"
+    if environment.cuda:
+        return f"on {environment.cuda}"
     return "" if environment.threads is None else f"on {counted(environment.threads, 'CPU thread')}"
 
 
@@ -104,7 +104,7 @@ def environment_table(environment: Environment) -> dict[str, str]:
         "machine": environment.machine,
         "cores": environment.cores,
         "threads": environment.threads,
-        "GPU": environment.gpu,
+        "GPU": environment.cuda,
         "Python": environment.python,
     }
     return {name: str(value) for name, value in found.items() if value not in (None, "")} | environment.versions

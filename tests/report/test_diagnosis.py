@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deeplda.report.doctor import Finding, diagnose
+from deeplda.report.diagnosis import Finding, diagnose
 from deeplda.report.run_history import RunHistory
 from deeplda.training.config import RunConfig
 from deeplda.training.metrics import EpochRow, SummaryRow
