@@ -1,4 +1,4 @@
-"""`deeplda doctor` on a real run, and on what is left of others."""
+"""`deeplda doctor` on a real run, and on incomplete ones."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ def deeplda(*arguments, cwd):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A sound run on digits."""
+    """Train a healthy run on digits."""
     home = tmp_path_factory.mktemp("home")
     settings = ("--width", "0.25", "--epochs", "2", "--learning-rate", "0.1")
     done = deeplda("train", "--quiet", *settings, "--run", "sound", cwd=home)
@@ -26,7 +26,7 @@ def run(tmp_path_factory):
     return home / "sound"
 
 
-def test_a_sound_run_is_told_so(run):
+def test_a_healthy_run_is_reported_as_healthy(run):
     done = deeplda("doctor", "sound", cwd=run.parent)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("good: Nothing is wrong with this run.\n  ")
@@ -63,7 +63,7 @@ def test_a_cut_last_line_of_the_metrics_does_not_matter(run, tmp_path, capsys):
     assert "not finished: 1 of 2 epochs are done" in capsys.readouterr().out
 
 
-def test_the_autoencoder_of_a_run_is_none(tmp_path, capsys):
+def test_the_autoencoder_of_a_run_is_rejected(tmp_path, capsys):
     (tmp_path / "run.toml").write_text(AutoencoderConfig().to_toml())
     row = {"kind": "epoch", "epoch": 1, "loss": 0.1, "learning_rate": 0.1, "seconds": 1.0}
     row["validation"] = {"n": 3, "error": 0.5}

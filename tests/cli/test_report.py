@@ -1,4 +1,4 @@
-"""`deeplda report`: where the page goes, and what is said."""
+"""`deeplda report`: where it writes the page, and what it prints."""
 
 import json
 import shutil
@@ -28,7 +28,7 @@ def home(trained, monkeypatch):
 
 
 def test_a_run_is_written_and_shown(home, tmp_path, monkeypatch, capsys):
-    # A browser that notes what it was asked to show.
+    # A browser that records what it is asked to open.
     browser = tmp_path / "browser"
     browser.write_text(f'#!/bin/sh\necho "$1" > {tmp_path / "shown"}\n')
     browser.chmod(0o755)
@@ -62,7 +62,7 @@ def test_runs_are_compared(home, capsys, arguments, file):
 
 
 @pytest.mark.parametrize("lost", ["first", "all"])
-def test_rows_of_epochs_that_are_lost(home, tmp_path, lost, capsys):
+def test_lost_epochs_are_reported(home, tmp_path, lost, capsys):
     run = tmp_path / "run"
     shutil.copytree(home / "sweep" / "trials" / "one", run)
     *epochs, summary = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
@@ -73,7 +73,7 @@ def test_rows_of_epochs_that_are_lost(home, tmp_path, lost, capsys):
     assert ("training history of this run is lost" in capsys.readouterr().out) == (lost == "all")
 
 
-def test_what_is_said_of_the_surroundings_may_be_anything(home, tmp_path):
+def test_a_damaged_environment_file_is_tolerated(home, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(home / "sweep" / "trials" / "one", run)
     environment = json.loads((run / "environment.json").read_text())

@@ -124,12 +124,12 @@ def test_agreement_of_each_pair():
         (np.full((2, 2), np.nan), np.arange(2), "embedding holds NaN"),
     ],
 )
-def test_wrong_arguments_are_told(embedding, labels, message):
+def test_wrong_arguments_are_rejected(embedding, labels, message):
     with pytest.raises(ValueError, match=message):
         analysis.fisher_ratios(embedding, labels)
 
 
-def test_parts_of_different_width_are_told():
+def test_parts_of_different_width_are_rejected():
     x, y = blobs()
     with pytest.raises(ValueError, match="5 and 4 dimensions"):
         analysis.single_dimension_accuracy(x, y, x[:, :4], y)

@@ -1,4 +1,4 @@
-"""Each finding on metrics made to show it, and on near misses that must not."""
+"""Each finding on metrics that must show it, and on near misses that must not."""
 
 import math
 
@@ -17,7 +17,7 @@ ACCURACIES = [0.7, 0.9, 0.97, 0.98, 0.985, 0.985]
 
 
 def confusion(recalls, samples):
-    """Class c is found with recalls[c], and mistaken for the next."""
+    """Return a confusion matrix in which class c has recall recalls[c] and is otherwise mistaken for the next class."""
     table = [[0] * len(recalls) for _ in recalls]
     for c, (recall, n) in enumerate(zip(recalls, samples, strict=True)):
         table[c][c] = round(recall * n)
@@ -41,9 +41,9 @@ def run(
     eigenvalues=GROWING, losses=None, accuracies=ACCURACIES, test=None, samples=(200,) * 5, dead=0, finished=True,
     alike=True,
 ):  # fmt: skip
-    """The rows of a run on five classes; healthy, but for what is asked for.
+    """Return the rows of a run on five classes, healthy except for the given arguments.
 
-    `test` are the shares found of each class at the end, on validation and test part unless they are not `alike`.
+    `test` is the recall of each class at the end, on the test part and, if `alike`, also on the validation part.
     """
     count = len(eigenvalues or losses)
     rows = []
@@ -75,7 +75,7 @@ def only(rows, **settings):
     return finding
 
 
-def test_a_healthy_run_is_told_so():
+def test_a_healthy_run_is_reported_as_healthy():
     finding = only(run())
     assert finding.severity == "good"
     assert finding.what == "Nothing is wrong with this run."
@@ -86,13 +86,13 @@ def test_a_healthy_run_of_cross_entropy():
     assert only(run(None, [1.2, 0.8, 0.5, 0.3, 0.2, 0.15]), objective="cce").severity == "good"
 
 
-def test_two_epochs_are_too_short_to_judge_and_that_is_said():
+def test_two_epochs_are_too_short_to_judge():
     finding = only(run(GROWING[:2]), epochs=2)
     assert finding.severity == "good"
     assert "too short to judge" in finding.why
 
 
-def test_a_few_steps_are_no_training():
+def test_a_few_steps_do_not_train_a_network():
     def with_steps(rows, steps):
         return [row | {"steps": steps} if row["kind"] == "epoch" else row for row in rows]
 

@@ -1,4 +1,4 @@
-"""Figures: what they return, what they say, that they are the same twice, and that everybody can tell the colours."""
+"""Figures: what they return and show, that they are reproducible, and that colour-blind readers can use them."""
 
 import math
 import subprocess
@@ -51,7 +51,7 @@ def rows(epochs=4, predictors=("hyperplanes", "classic_lda")):
 
 
 def figure_of(name):
-    """A figure of each kind, with its axes."""
+    """Return one figure, with its axes, or the functions that draw each of them."""
     x, y = embedding()
     power = np.arange(1.0, 6), np.arange(1.0, 6) / 10
     made = {
@@ -85,7 +85,7 @@ ALL = sorted(figure_of(None))
 
 
 def texts(figure):
-    """What a figure says: the text of its SVG."""
+    """Return the texts in the SVG of a figure."""
     return said(figures.svg(figure))
 
 
@@ -138,7 +138,7 @@ def test_saved_for_the_page_at_150_dots_an_inch(tmp_path):
 
 @pytest.mark.parametrize("name", ["densities", "confusion_matrix", "embedding_plane"])
 def test_classes_are_called_by_their_names(name):
-    """Also those with letters that XML, mathtext and legends take for something else."""
+    """This includes names with characters that are special in XML, mathtext or legends."""
     assert set(NAMES) <= said(drawn(name)[2])
 
 
@@ -152,7 +152,7 @@ def test_dimensions_are_called_by_what_they_separate():
     assert "2: dog & wolf" in texts(figures.dimension_power([1, 2], [0.5, 0.6], NAMES[:2])[0])
 
 
-def test_dimensions_left_out_are_told():
+def test_the_number_of_dimensions_not_shown_is_stated():
     x, y = embedding(d=15)
     figure, axes = figures.densities(x, y, NAMES)
     assert sum(one is not None for one in axes.flat) == 12
@@ -160,14 +160,14 @@ def test_dimensions_left_out_are_told():
     assert not any("not shown" in text for text in said(drawn("densities")[2]))
 
 
-def test_mistakes_left_out_are_told():
+def test_the_number_of_mistakes_shown_is_stated():
     figure, axes = figures.worst_mistakes(images(30), ["cat"] * 30, ["dog"] * 30, [0.9] * 30)
     assert sum(one is not None for one in axes.flat) == 24
     assert "the first 24 of 30 mistakes" in [text.get_text() for text in figure.findobj(Text)]
 
 
 def test_nothing_is_left_behind():
-    """No pyplot, which keeps figures and looks for a screen, and matplotlib's settings as they were."""
+    """pyplot, which keeps figures and needs a screen, is not imported, and matplotlib's settings stay as they were."""
     before = dict(matplotlib.rcParams)
     figures.svg(figure_of("densities")[0])
     assert dict(matplotlib.rcParams) == before
@@ -175,7 +175,7 @@ def test_nothing_is_left_behind():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-# Data that divides by zero where one does not look out; warnings are errors here.
+# Data that leads to division by zero in careless code; warnings are errors here.
 POOR = {
     "dead dimensions": lambda: figures.densities(np.zeros((9, 3)), np.arange(9) % 3, NAMES[:3]),
     "one sample a class": lambda: figures.densities(embedding(4)[0], np.arange(4), NAMES),
@@ -234,7 +234,7 @@ def test_no_mistakes_is_said():
         (lambda: figures.reconstructions(images(2) / 255, images(2) / 255), "float64, need n x C x H x W, uint8"),
     ],
 )
-def test_wrong_arguments_are_told(draw, message):
+def test_wrong_arguments_are_rejected(draw, message):
     with pytest.raises(ValueError, match=message):
         draw()
 
@@ -249,7 +249,7 @@ SIGHT = {
 
 
 def lab(colour, sight):
-    """A colour as somebody sees it, in CIE L*a*b*, where a distance of about 2 can just be told."""
+    """Return a colour as perceived, in CIE L*a*b*, where a distance of about 2 is just noticeable."""
     rgb = np.array(to_rgb(colour))
     linear = np.clip(sight @ np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4), 0, 1)
     to_xyz = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
@@ -262,7 +262,7 @@ def test_eight_classes_have_the_colours_of_okabe_and_ito():
 
 
 @pytest.mark.parametrize("sight", SIGHT)
-def test_ten_classes_have_colours_that_everybody_can_tell(sight):
+def test_everybody_can_distinguish_the_colours_of_ten_classes(sight):
     colours = [lab(style.colour, np.array(SIGHT[sight])) for style in figures.class_styles(10)]
     assert min(np.linalg.norm(a - b) for a, b in combinations(colours, 2)) > 15
 

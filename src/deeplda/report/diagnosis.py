@@ -115,8 +115,7 @@ def epochs_lost(run: RunHistory) -> Finding | None:
     """The metrics have a summary but no epochs."""
     if run.epochs:
         return None
-    return Finding(
-        "warning",
+    return _warning(
         "The training history of this run is lost.",
         "The metrics have a summary but no epochs.",
         "Nothing, if deeplda evaluate reports the scores you expect. Otherwise train again.",
@@ -128,8 +127,7 @@ def loss_not_finite(run: RunHistory) -> Finding | None:
     broken = [row.epoch for row in run.epochs if not math.isfinite(row.loss)]
     if not broken:
         return None
-    return Finding(
-        "problem",
+    return _problem(
         f"The loss is not finite from epoch {broken[0]} on.",
         "The weights overflowed, and nothing was learnt after that. Usually the learning rate is too large.",
         f"Train again with {_lower_rate(run.config)}. If that fails too, look for NaN or huge values in the data.",
@@ -146,8 +144,7 @@ def few_steps(run: RunHistory) -> Finding | None:
     if run.final is None or run.final[1].accuracy > _FAIR:
         return None
     size, epochs = run.config.batch_size, len(run.epochs)
-    return Finding(
-        "problem",
+    return _problem(
         f"The network was hardly trained: {counted(run.steps, 'step')} in {counted(epochs, 'epoch')}.",
         f"With batches of {size:,} samples, an epoch of this data has {counted(run.steps // epochs, 'step')}. Even our "
         "shortest recipe, quick on CIFAR-10, takes 96.",
@@ -163,8 +160,7 @@ def worse_than_chance(run: RunHistory) -> Finding | None:
     loss, chance = run.epochs[-1].loss, math.log(run.groups)
     if loss <= 1.05 * chance:
         return None
-    return Finding(
-        "problem",
+    return _problem(
         f"The learning rate is too large: the loss is {loss:.3g} after {len(run.epochs)} epochs.",
         f"Guessing among {run.groups} classes has a loss of {chance:.2f}, so training made the network worse.",
         f"Train again with {_lower_rate(run.config)}.",
@@ -172,14 +168,13 @@ def worse_than_chance(run: RunHistory) -> Finding | None:
 
 
 def no_progress(run: RunHistory) -> Finding | None:
-    """The training batches are not separated better at the end than at the start, and not well."""
+    """The training batches are separated poorly, and no better at the end than at the start."""
     best = max(run.separation)
     poor = best < 1 if run.discriminant else best < -0.5 * math.log(run.groups or 2)
     if not poor or best - min(run.separation) > 0.1 or run.rise() > 0 or max(run.accuracies, default=0) > _GOOD:
         return None
     high = run.config.learning_rate > _highest_rate(run.config)
-    return Finding(
-        "problem",
+    return _problem(
         f"Training made no progress: the loss went from {run.epochs[0].loss:.3g} to {run.epochs[-1].loss:.3g}.",
         f"In {len(run.epochs)} epochs, neither the loss nor the validation accuracy improved. Most likely the learning "
         f"rate is {'so large that the network died at once' if high else 'too small'}.",
@@ -200,17 +195,16 @@ def unstable(run: RunHistory) -> Finding | None:
     if lost < 0.3 or worst < max(0.05, margin):
         return None
     before, after = run.accuracies[epoch - 2 : epoch]
-    return Finding(
-        "warning",
+    return _warning(
         "Training is unstable: the learning rate is too large.",
-        f"{percent(lost, 1)} of all changes made the separation of the classes worse, and the validation accuracy fell "
-        f"from {percent(before, 1)} to {percent(after, 1)} in epoch {epoch}.",
+        f"{percent(lost, 1)} of the movement in class separation was backwards, and the validation accuracy fell from "
+        f"{percent(before, 1)} to {percent(after, 1)} in epoch {epoch}.",
         f"Train again with {_lower_rate(run.config)}, or with larger batches.",
     )
 
 
 def guessing(run: RunHistory) -> Finding | None:
-    """The balanced accuracy is one that guessing could reach as well."""
+    """Guessing could reach the same balanced accuracy."""
     if run.final is None:
         return None
     part, scores = run.final
@@ -219,8 +213,7 @@ def guessing(run: RunHistory) -> Finding | None:
     # With a handful of samples nothing can be concluded: all of them may be guessed correctly.
     if balanced > least or least >= 1:
         return None
-    return Finding(
-        "problem",
+    return _problem(
         f"The model is no better than guessing: its balanced accuracy on the {part} part is {percent(balanced, 1)}.",
         f"With {len(scores.confusion)} classes, guessing gives about {percent(chance, 1)}.",
         "Check that the labels belong to their samples. Then try a lower and a higher learning rate than "
@@ -257,8 +250,7 @@ def rare_class(run: RunHistory) -> Finding | None:
     share = max(counts[rarest], 0.5) / sum(counts)
     if share * run.config.batch_size >= 2:
         return None
-    return Finding(
-        "warning",
+    return _warning(
         f"Batches contain about {share * run.config.batch_size:.1f} samples of class {run.class_name(rarest)}.",
         f"It makes up {percent(share, 1)} of the data, and a class with one sample in a batch has no spread there.",
         f"Train with --batch-size {math.ceil(_FEWEST_PER_CLASS / share)} or more, and --class-weight balanced.",
@@ -270,8 +262,7 @@ def narrow_embedding(run: RunHistory) -> Finding | None:
     width, classes = run.config.embedding_dim, run.classes
     if classes is None or not isinstance(width, int) or width >= classes - 1:
         return None
-    return Finding(
-        "warning",
+    return _warning(
         f"The embedding has {counted(width, 'dimension')} for {classes} classes.",
         f"{classes} classes differ in up to {classes - 1} directions. With only {width}, the loss can be very good "
         "although classes overlap.",
@@ -284,8 +275,7 @@ def dead_outputs(run: RunHistory) -> Finding | None:
     dead = run.epochs[-1].dead_dims
     if not dead:
         return None
-    return Finding(
-        "problem",
+    return _problem(
         f"{counted(dead, 'output dimension')} {_is(dead)} dead.",
         "An output with the same value for every sample separates nothing, and it cannot recover: a ReLU that is "
         "always 0 has no gradient.",
@@ -300,16 +290,13 @@ def flat_output(run: RunHistory) -> Finding | None:
     if not empty:
         return None
     alpha, width = run.config.alpha, run.config.width
-    wider = (
-        f"ake the network wider (--width, {width:g} here), or give your own network at least {valid} units per layer."
-    )
-    raise_alpha = f"Raise --alpha ({alpha:g} here) to 1: below 1, outputs become copies of each other. Otherwise m"
-    return Finding(
-        "problem",
-        f"{empty} of {valid} eigenvalues {_is(empty)} 0.",
+    wider = f"ake the network wider (--width, {width:g} here); a custom network needs at least {valid} units per layer."
+    higher = f"Raise --alpha ({alpha:g} here) to 1, as lower values reward copies. If that does not help, m"
+    return _problem(
+        f"{empty} of {valid} eigenvalues {_is(empty)} 0 within rounding error.",
         f"The network's output lies in {valid - empty} dimensions, however wide it is: a hidden layer is narrower than "
         f"{valid}, or some outputs are constant or copies of each other.",
-        f"{raise_alpha if alpha < 1 else 'M'}{wider}",
+        f"{higher if alpha < 1 else 'M'}{wider}",
     )
 
 
@@ -321,8 +308,7 @@ def stuck_eigenvalues(run: RunHistory) -> Finding | None:
     stuck = _count_below(run, noise)
     if not stuck:
         return None
-    return Finding(
-        "problem",
+    return _problem(
         f"{stuck} of {valid} eigenvalues {_is(stuck)} stuck: the smallest is {run.eigenvalues[-1][0]:.2g}.",
         f"It was {run.eigenvalues[0][0]:.2g} after the first epoch; random labels would give about {noise:.2g} in "
         f"batches of {size}. In {stuck} of {valid} directions the classes are not separated at all.",
@@ -385,8 +371,7 @@ def harder_test_part(run: RunHistory) -> Finding | None:
     test, validation = run.final[1], run.summary.validation.accuracy
     if validation - test.accuracy <= max(0.05, _margin(test, run.validation[-1])):
         return None
-    return Finding(
-        "warning",
+    return _warning(
         f"The test part is harder than the validation part: {percent(test.accuracy, 1)} against "
         f"{percent(validation, 1)}.",
         "The difference is larger than chance. Unless you provided validation samples, they were split off the "
@@ -432,7 +417,7 @@ def _overfitting(config: RunConfig, why: str) -> Finding:
     steps += [f"a larger --weight-decay ({config.weight_decay:g} here)", f"a smaller --width ({config.width:g} here)"]
     if config.patience is None:
         steps.append("--patience 5 to stop in time")
-    return Finding("warning", "The network overfits.", why, f"These can help: {', '.join(steps)}.")
+    return _warning("The network overfits.", why, f"These can help: {', '.join(steps)}.")
 
 
 def ended_early(run: RunHistory) -> Finding | None:
@@ -441,8 +426,7 @@ def ended_early(run: RunHistory) -> Finding | None:
     if run.summary is None or run.rise(start) <= 0.01 or not max(run.accuracies) == run.accuracies[-1] < _GOOD:
         return None
     before, last = max(run.accuracies[:start]), run.accuracies[-1]
-    return Finding(
-        "warning",
+    return _warning(
         f"Training ended too early: the validation accuracy was still rising, to {percent(last, 1)}.",
         f"Before the last third of the {len(run.epochs)} epochs, the best was {percent(before, 1)}.",
         f"Train with --epochs {2 * len(run.epochs)} or more.",
@@ -457,8 +441,7 @@ def underfits(run: RunHistory) -> Finding | None:
         return None
     if gained > 0.1 * (max(run.separation) - min(run.separation)):
         return None
-    return Finding(
-        "warning",
+    return _warning(
         f"The network underfits: its validation accuracy has levelled off at {percent(best, 1)}.",
         f"In the last {third} epochs, neither the validation accuracy nor the separation of the training batches "
         "improved.",
@@ -481,6 +464,14 @@ def _training_accuracy(run: RunHistory) -> tuple[float, str]:
         return 0.0, ""
     misclassified = (classes - 1) * NormalDist().cdf(-math.sqrt(classes * max(smallest, 0.0) / 2))
     return 1 - misclassified, f"The smallest eigenvalue of the training batches is {smallest:.3g}"
+
+
+def _problem(what: str, why: str, do: str) -> Finding:
+    return Finding("problem", what, why, do)
+
+
+def _warning(what: str, why: str, do: str) -> Finding:
+    return Finding("warning", what, why, do)
 
 
 def _margin(first: Scores, second: Scores) -> float:
