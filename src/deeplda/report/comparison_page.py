@@ -34,13 +34,8 @@ def check_comparable(records: Sequence[RunRecord]) -> None:
     """Raise InputError if runs do not have the same classes."""
     for record in records[1:]:
         if record.class_names != records[0].class_names:
-            raise InputError(
-                got(
-                    f"{records[0].path} and {record.path} have different classes",
-                    need="runs on the same classes",
-                    do="compare runs on one data set",
-                )
-            )
+            what = f"{records[0].path} and {record.path} have different classes"
+            raise InputError(got(what, need="runs on the same classes", do="compare runs on one data set"))
 
 
 def comparison_page(title: str, records: Sequence[RunRecord], drawn: Sequence[InspectedRun]) -> str:

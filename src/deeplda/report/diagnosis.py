@@ -458,8 +458,10 @@ def _training_accuracy(run: RunHistory) -> tuple[float, str]:
     eigenvalues nothing follows. For cross-entropy, the bound is the mean probability of the true class.
     """
     if not run.discriminant:
-        return math.exp(-run.late_loss), f"The training loss is {run.late_loss:.2g}"
-    smallest, classes = run.late_smallest_eigenvalue, len(run.eigenvalues[-1]) + 1
+        loss = median(row.loss for row in run.epochs[-run.third :])
+        return math.exp(-loss), f"The training loss is {loss:.2g}"
+    smallest = median(found[0] for found in run.eigenvalues[-run.third :])
+    classes = len(run.eigenvalues[-1]) + 1
     if classes != run.groups:
         return 0.0, ""
     misclassified = (classes - 1) * NormalDist().cdf(-math.sqrt(classes * max(smallest, 0.0) / 2))

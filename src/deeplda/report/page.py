@@ -59,7 +59,7 @@ def training_section(run: RunRecord) -> Html:
     if run.spectra:
         lead += " The eigenvalues of the last batch of each epoch show how well each direction separates the classes."
     if (lost := run.summary.epochs - len(run.epochs)) > 0:
-        lead += f" {counted(lost, 'epoch')} of metrics.jsonl are lost."
+        lead += f" metrics.jsonl has lost {counted(lost, 'epoch')}."
     return section(
         "training",
         "Training",

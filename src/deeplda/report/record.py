@@ -148,9 +148,8 @@ def read_record(folder: Path) -> RunRecord:
     config = RunConfig.of(folder)
     summary = summary_row(folder)
     if summary is None:
-        raise InputError(
-            got(f"{folder} is not finished", need="a finished run", do=f"deeplda train --resume --run {folder}")
-        )
+        resume = f"deeplda train --resume --run {folder}"
+        raise InputError(got(f"{folder} is not finished", need="a finished run", do=resume))
     if summary.class_names is None:
         raise InputError(f"{folder} is the autoencoder of a run: pass the folder of the run itself")
     epochs = [row for row in read_metrics(folder) if isinstance(row, EpochRow)]
@@ -226,9 +225,8 @@ def _inspect(record: RunRecord, model: Model, data: Data, points: int) -> Inspec
     shown = data.test.take(places)
     embedding = torch.cat(list(model.embeddings(shown.inputs)))
     if not embedding.isfinite().all():
-        raise InputError(
-            got(f"the model of {record.path} computes values that are not finite", need="finite ones", do="train again")
-        )
+        what = f"the model of {record.path} computes values that are not finite"
+        raise InputError(got(what, need="finite values", do="train again"))
     scores, statistics = model.class_scores(embedding).detach().cpu(), _statistics(model, data.train)
     embedding = embedding.cpu()
     coordinates, axes = _coordinates(statistics, model.card, embedding)
@@ -253,19 +251,11 @@ def _inspect(record: RunRecord, model: Model, data: Data, points: int) -> Inspec
 
 def _check_unchanged(record: RunRecord, model: Model, data: Data) -> None:
     """Raise InputError if the data is not the data that the scores of the run were computed on."""
-    trained_on = record.environment.data_fingerprint or data.fingerprint
-    if (data.class_names, data.sample_shape, data.fingerprint) != (
-        model.class_names,
-        model.card.sample_shape,
-        trained_on,
-    ):
-        raise InputError(
-            got(
-                f"{record.config.data} has changed since {record.path} was trained",
-                need="the original data",
-                do="restore it, or train again",
-            )
-        )
+    fingerprint = record.environment.data_fingerprint or data.fingerprint
+    trained_on = model.class_names, model.card.sample_shape, fingerprint
+    if (data.class_names, data.sample_shape, data.fingerprint) != trained_on:
+        what = f"{record.config.data} has changed since {record.path} was trained"
+        raise InputError(got(what, need="the original data", do="restore it, or train again"))
 
 
 def _statistics(model: Model, train: Part) -> FeatureStatistics:

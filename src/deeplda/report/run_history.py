@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import median
 
 from deeplda.training.config import RunConfig
 from deeplda.training.metrics import EpochRow, Row, Scores, SummaryRow
@@ -90,16 +89,6 @@ class RunHistory:
         if not self.discriminant:
             return [-row.loss for row in self.epochs]
         return [sum(math.log1p(max(v, 0.0)) for v in found) / len(found) for found in self.eigenvalues]
-
-    @property
-    def late_loss(self) -> float:
-        """Median loss of the last third of the epochs."""
-        return median(row.loss for row in self.epochs[-self.third :])
-
-    @property
-    def late_smallest_eigenvalue(self) -> float:
-        """Median of the smallest eigenvalue over the last third of the epochs."""
-        return median(found[0] for found in self.eigenvalues[-self.third :])
 
     @property
     def third(self) -> int:
