@@ -73,6 +73,7 @@ def eigenvalue_curves(epochs: Sequence[int], spectra: Sequence[Sequence[float]])
     return [Curve("smallest eigenvalue", epochs, values, _SMALLEST_COLOUR) for values in table[:1]] + others
 
 
+@in_style
 def page_chart(
     curves: Sequence[Curve], *, label: str, shares: bool = False, logarithmic: bool = False, kept: int | None = None
 ) -> Html:
@@ -235,7 +236,7 @@ def _draw_foot(axes: Axes, values: Sequence[NDArray[np.float64]]) -> list[NDArra
 
 
 def _page_shapes(node: ET.Element, curves: Sequence[Curve], shares: bool, kind: str = "tick") -> Iterator[Html]:
-    """Yield the grid, texts and curves of matplotlib's SVG as plain shapes with style classes instead of styles."""
+    """Yield the grid, texts and curves of matplotlib's SVG as plain shapes with CSS classes instead of styles."""
     identifier = node.get("id", "")
     if identifier.startswith("curve-"):
         yield _page_curve(node, curves[int(identifier.removeprefix("curve-"))], shares)
