@@ -33,9 +33,7 @@ from deeplda.report.analysis import (
     single_dimension_accuracy,
     stability,
 )
-from deeplda.report.figures.course import accuracy_against_alpha
-from deeplda.report.figures.embedding import densities, dimension_power
-from deeplda.report.figures.saving import save
+from deeplda.report.figures import accuracy_against_alpha, densities, dimension_power, save
 from deeplda.sampling import stratified_sample
 from deeplda.training.config import RunConfig
 from deeplda.training.preparation import read_data

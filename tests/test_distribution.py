@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 import deeplda
 from deeplda.experiments.published import published_tables
 from deeplda.experiments.recipes import RECIPES
-from deeplda.report.document import assets
+from deeplda.report.markup import assets
 
 ROOT = Path(__file__).parents[1]
 # One file at least of all that a clone has and a contributor needs.
@@ -31,7 +31,7 @@ import json, deeplda
 from deeplda.experiments.published import published_tables
 from deeplda.experiments.recipes import RECIPES, read_recipe
 from deeplda.experiments.sweeps.definition import paper_table
-from deeplda.report.document import assets
+from deeplda.report.markup import assets
 print(json.dumps({
     "package": deeplda.__file__,
     "recipes": [name for name in RECIPES if read_recipe(name)],

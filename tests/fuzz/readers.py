@@ -33,11 +33,10 @@ from deeplda.loading import load
 from deeplda.model import Model, ModelCard
 from deeplda.networks import build_network
 from deeplda.predictors import FeatureStatistics
-from deeplda.report.contents import read_record
-from deeplda.report.doctor import diagnose
-from deeplda.report.doctor.record import count_classes
-from deeplda.report.training_section import training_section
-from deeplda.report.words import effort, surroundings
+from deeplda.report.diagnosis import diagnose
+from deeplda.report.page import epoch_table
+from deeplda.report.record import read_record
+from deeplda.report.wording import effort, environment_table
 from deeplda.training.autoencoder_stage import SampleAutoencoder
 from deeplda.training.checkpoint import Counters, Snapshot, read_checkpoint, write_checkpoint
 from deeplda.training.config import RunConfig
@@ -276,12 +275,12 @@ def metrics():
 
     def read(at):
         rows = read_metrics(at)
-        diagnose(rows, RunConfig.read(at / "run.toml"), count_classes(rows))
+        diagnose(rows, RunConfig.read(at / "run.toml"))
         record = read_record(at)
-        surroundings(record.environment)
+        environment_table(record.environment)
         effort(record.summary, record.environment)
-        training_section(record)
-        assert len(record.class_names) == len(record.scores["confusion"])
+        epoch_table(record)
+        assert len(record.class_names) == len(record.scores.confusion)
 
     return Reader(valid, lies, read)
 

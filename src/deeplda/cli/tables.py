@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from deeplda.errors import one_line
-from deeplda.report.words import score_cells
+from deeplda.report.wording import score_cells
 from deeplda.training.metrics import Scores
 
 # Of more classes than this the confusion matrix is left to --json.

@@ -149,20 +149,20 @@ def _code(settings: RunConfig) -> str:
 
 
 def _draw(folder: Path, settings: RunConfig, progress: Progress) -> None:
-    from deeplda.report.subclass_pictures import write_subclass_pictures
-    from deeplda.report.writing import write_report
+    from deeplda.report.report_files import write_report, write_subclass_figures
 
-    write_subclass_pictures(folder, progress)
+    write_subclass_figures(folder, progress)
     write_report(folder, network=settings.network, progress=progress)
 
 
 def _show(folder: Path, summary: SummaryRow, settings: RunConfig) -> None:
     from deeplda.cli.tables import print_scores
-    from deeplda.report.words import compute, kept_epoch
+    from deeplda.formatting import flops
+    from deeplda.report.wording import kept_epoch
 
     mirrored = summary["mirrored"]["test"] if "mirrored" in summary else None
     print_scores(summary["test"], summary["class_names"], title=f"{settings.data}, test part", mirrored=mirrored)
-    spent = f"{summary['seconds']:.0f} s, {compute(summary['flops'])}"
+    spent = f"{summary['seconds']:.0f} s, {flops(summary.flops)}"
     print(f"epoch {summary['best_epoch']} {kept_epoch(summary)}, was kept; {spent}")
     print(f"the run is in {folder}; to look at: {folder / 'report.html'}; next:")
     print(f"  deeplda evaluate {folder}{_code(settings)}")

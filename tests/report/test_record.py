@@ -1,7 +1,8 @@
-"""What a report shows is what the model says of the data."""
+"""A report shows what the model computes from the data."""
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from trained_runs import image_set, row_set, train_run
 from deeplda import load
 from deeplda.data import load_data
 from deeplda.errors import InputError
-from deeplda.report.contents import finished_trials, is_sweep, read_contents, read_many, read_record
+from deeplda.report.record import Environment, finished_trials, inspect_run, inspect_runs, is_sweep, read_record
 
 NAMES = ("cat", "dog", "owl")
 
@@ -27,15 +28,15 @@ def home(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def lda(home):
-    return read_contents(home / "lda")
+    return inspect_run(home / "lda")
 
 
 def test_decisions_are_those_that_were_scored(lda):
     right = lda.decided == lda.labels
-    assert right.mean() == lda.scores["accuracy"] == lda.summary["test"]["accuracy"]
+    assert right.mean() == lda.scores.accuracy == lda.summary.test.accuracy
     counts = np.zeros((3, 3), int)
     np.add.at(counts, (lda.labels, lda.decided), 1)
-    assert counts.tolist() == lda.scores["confusion"]
+    assert counts.tolist() == lda.scores.confusion
 
 
 def test_samples_labels_and_embedding_belong_together(home, lda):
@@ -60,18 +61,18 @@ def scatters(embedding, labels):
     return within, between
 
 
-@pytest.mark.parametrize(("run", "alpha"), [("lda", 0.3), ("cce", 1.0)])
-def test_coordinates_solve_the_eigenproblem_of_the_training_part(home, run, alpha):
-    contents = read_contents(home / run)
+@pytest.mark.parametrize(("name", "alpha"), [("lda", 0.3), ("cce", 1.0)])
+def test_coordinates_solve_the_eigenproblem_of_the_training_part(home, name, alpha):
+    run = inspect_run(home / name)
     part = load_data(home / "images.npz").train
-    embedding = load(home / run).transform(part.inputs).astype(np.float64)
+    embedding = load(home / name).transform(part.inputs).astype(np.float64)
     within, between = scatters(embedding, part.labels)
     regular = alpha * within + (1 - alpha) * np.diag(np.diag(within)) + 1e-3 * np.eye(len(within))
     values, vectors = eigh(between, regular)
-    expected = (contents.embedding - embedding.mean(0)) @ vectors[:, [-1, -2]]
-    signs = np.sign((expected * contents.coordinates).sum(0))
-    np.testing.assert_allclose(contents.coordinates, expected * signs, rtol=1e-3, atol=1e-3)
-    assert contents.axes == tuple(f"discriminant {i} (eigenvalue {values[-i]:.3g})" for i in (1, 2))
+    expected = (run.embedding - embedding.mean(0)) @ vectors[:, [-1, -2]]
+    signs = np.sign((expected * run.coordinates).sum(0))
+    np.testing.assert_allclose(run.coordinates, expected * signs, rtol=1e-3, atol=1e-3)
+    assert run.axes == tuple(f"discriminant {i} (eigenvalue {values[-i]:.3g})" for i in (1, 2))
 
 
 def test_the_power_of_a_dimension_is_measured_on_the_means_of_the_training_part(home, lda):
@@ -88,59 +89,59 @@ def test_the_power_of_a_dimension_is_measured_on_the_means_of_the_training_part(
 @pytest.mark.parametrize("objective", ["rdlda", "cce"])
 def test_with_subclasses_all_is_about_classes(home, tmp_path, objective):
     settings = {"subclasses": 2, "cluster_on": "inputs", "embedding_dim": "subclasses", "objective": objective}
-    contents = read_contents(train_run(tmp_path / "run", home / "images.npz", **settings))
-    assert contents.card.parents is not None
-    assert (contents.decided == contents.labels).mean() == contents.scores["accuracy"]
+    run = inspect_run(train_run(tmp_path / "run", home / "images.npz", **settings))
+    assert run.card.parents is not None
+    assert (run.decided == run.labels).mean() == run.scores.accuracy
     part = load_data(home / "images.npz").train
     trained = load(tmp_path / "run").transform(part.inputs)
     means = np.stack([trained[part.labels == c].mean(0) for c in range(3)])
-    nearest = np.abs(contents.embedding[:, 0, None] - means[:, 0]).argmin(1)
-    assert contents.single_accuracies[0] == pytest.approx((nearest == contents.labels).mean())
+    nearest = np.abs(run.embedding[:, 0, None] - means[:, 0]).argmin(1)
+    assert run.single_accuracies[0] == pytest.approx((nearest == run.labels).mean())
 
 
 def test_a_large_part_is_sampled_by_class(home):
-    contents = read_contents(home / "lda", points=30)
-    assert np.bincount(contents.labels).tolist() == [10, 10, 10]
-    assert contents.sizes == {"test": 60, "validation": 27, "training": 153}
-    assert contents.scores["n"] == 60
+    run = inspect_run(home / "lda", points=30)
+    assert np.bincount(run.labels).tolist() == [10, 10, 10]
+    assert run.sizes == {"test": 60, "validation": 27, "training": 153}
+    assert run.scores.n == 60
 
 
 def test_two_classes_get_a_second_axis_that_says_what_it_is(tmp_path):
     data = row_set(tmp_path / "rows.npz", ("no", "yes"))
-    contents = read_contents(train_run(tmp_path / "run", data))
-    assert contents.coordinates.shape == (40, 2)
-    assert "without meaning" in contents.axes[1]
-    assert not contents.images
+    run = inspect_run(train_run(tmp_path / "run", data))
+    assert run.coordinates.shape == (40, 2)
+    assert "no meaning" in run.axes[1]
+    assert not run.images
 
 
 def test_runs_on_the_same_data_show_the_same_samples(home):
-    one, other = read_many([read_record(home / "lda"), read_record(home / "cce")], points=30)
+    one, other = inspect_runs([read_record(home / "lda"), read_record(home / "cce")], points=30)
     np.testing.assert_array_equal(one.places, other.places)
-    assert "softmax" in other.scores["predictors"]
+    assert "softmax" in other.scores.predictors
 
 
 def test_no_run_and_no_finished_run(home, tmp_path):
-    with pytest.raises(InputError, match=r"is no run, it has no run\.toml, need"):
-        read_contents(tmp_path)
+    with pytest.raises(InputError, match=r"it has no run\.toml"):
+        inspect_run(tmp_path)
     shutil.copytree(home / "lda", tmp_path / "run")
     rows = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     (tmp_path / "run" / "metrics.jsonl").write_text(rows[0] + "\n")
-    with pytest.raises(InputError, match="is not finished, need a finished run: deeplda train --resume --run"):
-        read_contents(tmp_path / "run")
+    with pytest.raises(InputError, match=r"is not finished.*deeplda train --resume"):
+        inspect_run(tmp_path / "run")
 
 
 def test_other_data_is_refused(tmp_path):
     data = image_set(tmp_path / "images.npz", NAMES)
-    run = train_run(tmp_path / "run", data, epochs=1)
+    folder = train_run(tmp_path / "run", data, epochs=1)
     image_set(data, NAMES, test=21)
     with pytest.raises(InputError, match="has changed since"):
-        read_contents(run)
+        inspect_run(folder)
 
 
 def test_a_run_without_its_environment_is_read(home, tmp_path):
     shutil.copytree(home / "lda", tmp_path / "run")
     (tmp_path / "run" / "environment.json").write_text("{")
-    assert read_contents(tmp_path / "run").environment == {}
+    assert inspect_run(tmp_path / "run").environment == Environment()
 
 
 def test_values_that_are_not_finite_are_refused(home, tmp_path):
@@ -152,7 +153,7 @@ def test_values_that_are_not_finite_are_refused(home, tmp_path):
     state["normalisation.mean"] = state["normalisation.mean"] * float("nan")
     save_file(state, file)
     with pytest.raises(InputError, match="not finite"):
-        read_contents(tmp_path / "run")
+        inspect_run(tmp_path / "run")
 
 
 def test_a_sweep_is_its_finished_trials_best_first(home, tmp_path):
@@ -169,3 +170,31 @@ def test_a_sweep_is_its_finished_trials_best_first(home, tmp_path):
         kept = rows if accuracy else rows[:-1]
         (trial / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
     assert [record.path.name for record in finished_trials(tmp_path)] == ["b", "c", "a"]
+
+
+def test_a_model_and_data_in_memory_give_the_same_as_those_on_disk(home, lda, monkeypatch):
+    model, data = load(home / "lda"), load_data(home / "images.npz")
+    for name in ("load", "read_data"):
+        monkeypatch.delattr(f"deeplda.report.record.{name}")
+    found = inspect_run(home / "lda", model=model, data=data)
+    for name, value in vars(lda).items():
+        if isinstance(value, np.ndarray):
+            np.testing.assert_array_equal(getattr(found, name), value)
+    assert found.axes == lda.axes
+    assert found.sizes == lda.sizes
+
+
+def test_the_hardest_are_the_most_confident_mistakes(lda):
+    wrong = np.arange(len(lda.labels)) % 2
+    run = replace(lda, decided=(lda.labels + wrong) % 3)
+    places, mistakes = run.hardest(24)
+    assert (len(places), mistakes) == (24, wrong.sum())
+    assert wrong[places].all()
+    assert (np.diff(run.probabilities[places]) <= 0).all()
+    assert run.probabilities[places[-1]] >= np.sort(run.probabilities[wrong == 1])[-24]
+
+
+def test_without_mistakes_the_hardest_are_the_least_confident(lda):
+    places, mistakes = replace(lda, decided=lda.labels).hardest(5)
+    assert mistakes == 0
+    np.testing.assert_array_equal(lda.probabilities[places], np.sort(lda.probabilities)[:5])

@@ -1,4 +1,4 @@
-"""Whatever is not an element is text."""
+"""Everything that is not an element is escaped text."""
 
 import json
 from html.parser import HTMLParser
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deeplda.report.elements import data_block, element, together
+from deeplda.report.markup import data_block, element, together
 
 # What HTML itself changes or forbids is not a matter of escaping: carriage returns, NUL and lone surrogates.
 TEXTS = st.text(st.characters(exclude_characters="\r\x00", exclude_categories=("Cs",)))
