@@ -140,10 +140,8 @@ def test_arguments_make_the_definition(defined, tmp_path):
     ("arguments", "expected"),
     [
         ((), {("lda", "wilks")}),
-        (
-            ("--objectives", "lda,rdlda,dlda,cce", "--alphas", "0.3"),
-            {("lda", "wilks"), ("rdlda", "smallest"), ("dlda", "smallest")},
-        ),
+        (("--objectives", "lda,rdlda,cce"), {("lda", "wilks"), ("rdlda", "smallest")}),
+        (("--objectives", "dlda"), {("dlda", "smallest")}),
         (("--recipe", "quick"), {("lda", "pillai")}),
         (("--recipe", "paper-stl10"), {("rdlda", "smallest")}),
         (("--recipe", "quick", "--objectives", "lda,rdlda"), {("lda", "pillai"), ("rdlda", "smallest")}),

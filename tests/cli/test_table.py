@@ -19,9 +19,8 @@ def sweep(tmp_path_factory):
     folder = tmp_path_factory.mktemp("home") / "sweep"
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder.parent)
-        main(
-            f"sweep --objectives rdlda,cce --alphas 0,1 --seeds 0,1 --epochs 1 --width 0.1 --batch-size 400 --quiet --sweep {folder}".split()
-        )
+        settings = "--epochs 1 --width 0.1 --batch-size 400 --quiet"
+        main(f"sweep --objectives rdlda,cce --alphas 0,1 --seeds 0,1 {settings} --sweep {folder}".split())
     return folder
 
 
