@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -327,7 +328,6 @@ def _conclude(sweep: Sweep, *, stopped: bool, as_json: bool) -> None:
 
 
 def _as_json(sweep: Sweep, status: SweepStatus) -> dict[str, object]:
-    best = status.best
     return {
         "sweep": str(sweep.folder),
         "table": sweep.definition.table,
@@ -337,6 +337,5 @@ def _as_json(sweep: Sweep, status: SweepStatus) -> dict[str, object]:
         "pruned": list(status.pruned),
         "failed": status.failed,
         "left": status.waiting + len(status.running),
-        "best": best
-        and {"name": best.name, "settings": best.settings, "validation": best.validation, "seeds": best.seeds},
+        "best": asdict(status.best) if status.best else None,
     }

@@ -118,28 +118,19 @@ def _baselines(group: RunGroup, groups: tuple[RunGroup, ...]) -> dict[str, RunGr
 
     Cross-entropy has none: the comparisons with it are in the rows of the other groups.
     """
+
+    def like(**change: object) -> list[RunGroup]:
+        mine = {"alpha": group.alpha, "statistic": group.statistic, "subclasses": group.subclasses}
+        wanted = mine | change
+        return [other for other in groups if wanted != mine and wanted.items() <= vars(other).items()]
+
     if group.objective == "cce":
         return {}
-    others = [other for other in groups if other is not group]
-    same_split = [other for other in others if other.subclasses == group.subclasses]
     candidates = {
-        "dlda": [
-            other
-            for other in same_split
-            if other.alpha == 1 != group.alpha and (other.statistic, other.other) == (group.statistic, group.other)
-        ],
-        "cce": [other for other in others if other.objective == "cce"],
-        "smallest": [
-            other
-            for other in same_split
-            if other.statistic == "smallest" != group.statistic and other.alpha == group.alpha
-        ],
-        "unsplit": [
-            other
-            for other in others
-            if other.subclasses == 1 != group.subclasses
-            and (other.alpha, other.statistic, other.other) == (group.alpha, group.statistic, group.other)
-        ],
+        "dlda": [other for other in like(alpha=1) if other.other == group.other],
+        "cce": [other for other in groups if other.objective == "cce"],
+        "smallest": like(statistic="smallest"),
+        "unsplit": [other for other in like(subclasses=1) if other.other == group.other],
     }
     nearest = {name: _nearest(group, found) for name, found in candidates.items()}
     return {name: found for name, found in nearest.items() if found is not None}

@@ -81,7 +81,6 @@ class RunGroup:
 class SweepResults:
     """The results of a sweep so far; groups are in the order of its definition."""
 
-    folder: Path
     definition: SweepDefinition
     groups: tuple[RunGroup, ...]
     done: int
@@ -125,7 +124,7 @@ def read_results(folder: Path) -> SweepResults:
             group.test.setdefault(name, {})[seed] = accuracy
     if not finished:
         raise InputError(f"{folder} has no finished trial yet: continue with deeplda sweep --sweep {folder}")
-    return SweepResults(folder, definition, tuple(groups.values()), len(finished), len(definition.trials()))
+    return SweepResults(definition, tuple(groups.values()), len(finished), len(definition.trials()))
 
 
 def write_trials(folder: Path, definition: SweepDefinition) -> None:

@@ -17,7 +17,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import get_args
 
@@ -240,8 +239,17 @@ def draw(study: Study, trial_id: int, number: int, definition: SweepDefinition) 
 
 
 def run_workers(folder: Path, url: str | None, count: int, stop: Callable[[], bool]) -> None:
-    """Run `count` worker processes on the sweep in `folder` until they end; stop them when `stop` returns true."""
-    processes = _start_workers(folder, url, count)
+    """Run `count` worker processes, which share this process's threads, until they end or `stop` returns true."""
+    context = multiprocessing.get_context("spawn")
+    arguments = (folder, url, max(1, torch.get_num_threads() // count), os.getpid())
+    processes = [context.Process(target=_worker_process, args=arguments) for _ in range(count)]
+    # The processes inherit that Ctrl-C is ignored: this process tells them to stop.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        for process in processes:
+            process.start()
+    finally:
+        signal.signal(signal.SIGINT, before)
     stopping = False
     try:
         while any(process.is_alive() for process in processes):
@@ -258,24 +266,6 @@ def run_workers(folder: Path, url: str | None, count: int, stop: Callable[[], bo
     finally:
         for process in processes:
             process.join()
-
-
-def _start_workers(folder: Path, url: str | None, count: int) -> list[BaseProcess]:
-    """Start worker processes, which share this process's threads."""
-    context = multiprocessing.get_context("spawn")
-    threads = max(1, torch.get_num_threads() // count)
-    # The processes inherit that Ctrl-C is ignored: this process tells them to stop.
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        processes: list[BaseProcess] = [
-            context.Process(target=_worker_process, args=(folder, url, threads, os.getpid()), name=f"worker {number}")
-            for number in range(1, count + 1)
-        ]
-        for process in processes:
-            process.start()
-    finally:
-        signal.signal(signal.SIGINT, before)
-    return processes
 
 
 def _worker_process(folder: Path, url: str | None, threads: int, parent: int) -> None:
