@@ -208,7 +208,7 @@ def test_a_note_says_how_to_read_the_papers_numbers(tmp_path, scale, words):
 def test_folders_without_a_sweep_or_results_are_rejected(tmp_path):
     with pytest.raises(InputError, match="is not a sweep"):
         read_results(tmp_path)
-    with pytest.raises(InputError, match="no finished trial yet"):
+    with pytest.raises(InputError, match="no finished trial"):
         read_results(start(tmp_path / "s", grid={"alpha": [0.0]}))
 
 

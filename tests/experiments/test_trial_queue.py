@@ -67,7 +67,7 @@ def test_many_workers_at_once_take_each_trial_once(queue, open_queue):
     assert sorted(taken) == sorted([*TRIALS, *(f"t{number}" for number in range(8))])
 
 
-def test_some_trials_can_be_skip(queue):
+def test_some_trials_can_be_skipped(queue):
     assert claim(queue, skip=lambda name: name == "one").name == "two"
 
 

@@ -69,7 +69,7 @@ def test_a_run(done, kill_and_resume, weights, epochs, tmp_path, command, kills,
 
 def test_a_sweep(done, kill_and_resume, weights, epochs, tmp_path):
     seconds = timed(done, tmp_path / "whole", SWEEP)
-    # --retry as the workers of a trial may have been killed too often in turn.
+    # With --retry, since the workers of one trial may be killed too often in a row.
     for folder in kill_and_resume(SWEEP, ["--retry"], 15, seconds, seed=2):
         attempts = open_sweep(folder / "sweep").queue.attempts()
         assert sorted(attempt.name for attempt in attempts if attempt.status == "done") == sorted(TRIALS)

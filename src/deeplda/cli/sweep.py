@@ -54,7 +54,7 @@ def sweep(
     ] = None,
     objectives: Annotated[
         str | None,
-        Parameter(help="Values of --objective: lda, rdlda, dlda, cce. [default: the recipe's, or lda; and cce]"),
+        Parameter(help="Any of lda, rdlda, dlda, cce. [default: that of the recipe (lda without one), and cce]"),
     ] = None,
     alphas: Annotated[str | None, Parameter(help=f"Values of alpha, for lda and rdlda. [default: {_TENTHS}]")] = None,
     subclasses: Annotated[str | None, Parameter(help="Numbers of subclasses per class.")] = None,

@@ -61,10 +61,8 @@ class TrialProgress(Progress):
 
     def start(self, config: LoopConfig, data: Data, counters: Counters, notes: list[str]) -> None:
         require_validation(config, data)
-        super().start(config, data, counters, notes)
 
     def epoch(self, row: EpochRow, counters: Counters) -> None:
-        super().epoch(row, counters)
         # The autoencoder that is trained first for subclasses has reconstruction scores instead.
         if isinstance(row.validation, Scores):
             self._report(counters.epoch, row.validation.accuracy)
