@@ -236,6 +236,11 @@ def _cells(table: ResultTable) -> tuple[list[str], list[list[str]]]:
     return heads, rows
 
 
+def _settings(group: RunGroup) -> dict[str, object]:
+    names = ("objective", "alpha", "statistic", "subclasses")
+    return {"setting": group.label, **{name: getattr(group, name) for name in names}}
+
+
 def _as_csv(table: ResultTable) -> str:
     """One line per group and predictor; accuracies in percent, differences in percentage points."""
     stream = io.StringIO()
@@ -249,12 +254,8 @@ def _as_csv(table: ResultTable) -> str:
 def _csv_row(table: ResultTable, row: TableRow, predictor: str) -> dict[str, object]:
     group, found = row.group, row.test[predictor]
     line: dict[str, object] = {
-        "scale": table.scale or "",
-        "setting": group.label,
-        "objective": group.objective,
-        "alpha": "" if group.alpha is None else group.alpha,
-        "statistic": group.statistic or "",
-        "subclasses": group.subclasses,
+        "scale": table.scale,
+        **_settings(group),
         "predictor": predictor,
         "seeds": found.n,
         "test_percent": percent_cell(found.mean, 4),
@@ -281,11 +282,7 @@ def _as_json(table: ResultTable) -> str:
 def _json_row(row: TableRow) -> dict[str, object]:
     group = row.group
     return {
-        "setting": group.label,
-        "objective": group.objective,
-        "alpha": group.alpha,
-        "statistic": group.statistic,
-        "subclasses": group.subclasses,
+        **_settings(group),
         "other": group.other,
         "seeds": sorted(group.validation),
         "chosen": row.chosen,

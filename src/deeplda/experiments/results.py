@@ -123,7 +123,9 @@ def read_results(folder: Path) -> SweepResults:
         for name, accuracy in trial.test_accuracies().items():
             group.test.setdefault(name, {})[seed] = accuracy
     if not finished:
-        raise InputError(f"{folder} has no finished trial of its {file.name}: continue with deeplda sweep --sweep {folder}")
+        raise InputError(
+            f"{folder} has no finished trial of its {file.name}: continue with deeplda sweep --sweep {folder}"
+        )
     return SweepResults(definition, tuple(groups.values()), len(finished), len(definition.trials()))
 
 

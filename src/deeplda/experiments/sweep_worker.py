@@ -61,6 +61,7 @@ class TrialProgress(Progress):
 
     def start(self, config: LoopConfig, data: Data, counters: Counters, notes: list[str]) -> None:
         require_validation(config, data)
+        super().start(config, data, counters, notes)
 
     def epoch(self, row: EpochRow, counters: Counters) -> None:
         # The autoencoder that is trained first for subclasses has reconstruction scores instead.
