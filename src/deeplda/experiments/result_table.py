@@ -1,5 +1,7 @@
-"""The table of a sweep's results next to the paper's: mean and spread over seeds, the choice by validation accuracy,
-and paired comparisons. As text, Markdown, CSV or JSON."""
+"""The table of a sweep's results next to the paper's, as text, Markdown, CSV or JSON.
+
+It has mean and spread over seeds, the choice by validation accuracy, and paired comparisons.
+"""
 
 from __future__ import annotations
 

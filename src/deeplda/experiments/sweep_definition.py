@@ -112,8 +112,10 @@ class SweepDefinition(BaseModel):
             yield from grid.items()
 
     def _replaces(self, name: str) -> bool:
-        """Whether a setting is an axis of every grid, so that its shared value is never used. The objective is an
-        exception: it decides which trials use the shared alpha and statistic."""
+        """Whether a setting is an axis of every grid, so that its shared value is never used.
+
+        The shared objective is always used: it decides which trials use the shared alpha and statistic.
+        """
         return bool(self.grids) and name != "objective" and all(name in grid for grid in self.grids)
 
     @property
