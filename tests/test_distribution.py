@@ -30,7 +30,7 @@ READ_DATA = """
 import json, deeplda
 from deeplda.experiments.published import published_tables
 from deeplda.experiments.recipes import RECIPES, read_recipe
-from deeplda.experiments.sweeps.definition import paper_table
+from deeplda.experiments.sweep_definition import paper_table
 from deeplda.report.markup import assets
 print(json.dumps({
     "package": deeplda.__file__,

@@ -27,7 +27,7 @@ import deeplda.predictors
 import deeplda.report.figures
 import deeplda.subclasses
 from deeplda.cli import app
-from deeplda.cli.sweep_arguments import axes_of
+from deeplda.cli.sweep import given_axes
 from deeplda.experiments.recipes import read_recipe
 
 ROOT = Path(__file__).parents[1]
@@ -124,7 +124,7 @@ def read_command(words: list[str]) -> None:
     if given.get("recipe"):
         read_recipe(given["recipe"])
     if function.__name__ == "sweep":
-        axes_of(*(given.get(axis) for axis in ("objectives", "subclasses", "alphas", "seeds")))
+        given_axes(*(given.get(axis) for axis in ("objectives", "subclasses", "alphas", "seeds")))
 
 
 def after_torchrun(words: list[str]) -> list[str]:

@@ -26,9 +26,10 @@ from deeplda.data.npz import read_npz
 from deeplda.estimators import DeepLDAClassifier
 from deeplda.experiments.recipes import read_recipe
 from deeplda.experiments.results import read_results
-from deeplda.experiments.sweeps.definition import Definition
-from deeplda.experiments.sweeps.status import sweep_status
-from deeplda.experiments.sweeps.sweep import open_sweep
+from deeplda.experiments.sweep_definition import SweepDefinition
+from deeplda.experiments.sweep_display import sweep_status
+from deeplda.experiments.sweep_folder import open_sweep
+from deeplda.experiments.trial_queue import TrialResult
 from deeplda.loading import load
 from deeplda.model import Model, ModelCard
 from deeplda.networks import build_network
@@ -352,7 +353,7 @@ _SWEEP = {
 
 def sweep_toml():
     def read(at):
-        definition = Definition.read(at / "sweep.toml")
+        definition = SweepDefinition.read(at / "sweep.toml")
         for own in definition.trials().values():
             definition.config(own)
 
@@ -361,14 +362,14 @@ def sweep_toml():
 
 
 def sweep_journal():
-    definition = Definition(settings={"epochs": 1}, grid={"alpha": [0.0, 1.0], "seed": [0]})
+    definition = SweepDefinition(settings={"epochs": 1}, grid={"alpha": [0.0, 1.0], "seed": [0]})
 
     def write(folder):
         sweep = open_sweep(folder / "sweep", definition)
-        done = sweep.ledger.claim("me", "here", lambda _: False)
-        sweep.ledger.report(done, 1, 0.5)
-        sweep.ledger.finish(done, {"validation": 0.5, "seconds": 1.0})
-        sweep.ledger.claim("me", "here", lambda _: False)
+        done = sweep.queue.claim("me", "here", lambda _: False)
+        sweep.queue.report(done, 1, 0.5)
+        sweep.queue.finish(done, TrialResult(validation=0.5, seconds=1.0))
+        sweep.queue.claim("me", "here", lambda _: False)
 
     def read(at):
         sweep_status(open_sweep(at / "sweep"))
@@ -383,7 +384,7 @@ def sweep_journal():
 def sweep_results():
     """A finished sweep's folder, as `deeplda table` reads it."""
     definition = {"settings": {"data": "digits", "epochs": 3}, "grid": {"alpha": [0.5], "seed": [0]}}
-    run = "trials/rdlda-alpha0.5-seed0"
+    run = "trials/lda-alpha0.5-seed0"
     valid = {"sweep.toml": as_toml(definition), f"{run}/model/model.json": b"{}"}
     valid |= {f"{run}/metrics.jsonl": _as_lines(_rows()), f"{run}/run.toml": as_toml(_SETTINGS)}
     lies = st.one_of(

@@ -8,7 +8,7 @@ from trained_runs import image_set, row_set
 from deeplda import load
 from deeplda.errors import InputError
 from deeplda.experiments.recipes import read_recipe
-from deeplda.experiments.sweeps.worker import TrialProgress
+from deeplda.experiments.sweep_worker import TrialProgress
 from deeplda.networks import FastNet
 from deeplda.training.checkpoint import Counters
 from deeplda.training.config import RunConfig
