@@ -1,19 +1,23 @@
-# Everything sets itself up: `make demo` and `make test` work on a machine that has Python >= 3.11 and make.
+# Every target creates .venv if it is missing: `make demo` and `make test` need only Python >= 3.11 and make.
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
 
-.PHONY: demo test test-browser test-services test-faults fuzz lint format docs clean
+.PHONY: demo test test-fast test-browser test-services test-faults fuzz lint format docs clean
 .DELETE_ON_ERROR:
 
 demo: $(INSTALLED)
 	$(BIN)/deeplda train
 
-# A worker a core, the tests of a file together, so that what they share is made once.
+# One worker per core. The tests of a file stay together because they share fixtures that are slow to build.
 test: lint
 	$(BIN)/pytest --numprocesses auto --dist loadfile
 
-# In Debian's Chromium, fetched where it is missing and may be; without it the tests fail, they are not passed over.
+# The mathematics, the losses, the predictors and the estimators, in under two minutes on two cores.
+test-fast: $(INSTALLED)
+	$(BIN)/pytest --numprocesses auto tests/core tests/test_losses.py tests/predictors $(wildcard tests/estimators tests/test_estimator*.py)
+
+# Needs Chromium; as root on Debian it is installed if missing. Without it the tests fail, they are not skipped.
 test-browser: $(INSTALLED)
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null \
 	|| { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq \
@@ -21,19 +25,19 @@ test-browser: $(INSTALLED)
 	|| { echo "the browser tests need chromium and chromedriver: apt-get install chromium chromium-driver" >&2; exit 1; }
 	$(BIN)/pytest tests/browser
 
-# On Debian's PostgreSQL, fetched where it is missing and may be; the tests start and stop a server of their own.
+# Needs PostgreSQL; as root on Debian it is installed if missing. The tests start and stop a server of their own.
 test-services: $(INSTALLED)
 	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 \
 	|| { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq \
 	&& DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends postgresql; } \
-	|| { echo "the tests of services need PostgreSQL's server: apt-get install postgresql" >&2; exit 1; }
+	|| { echo "the service tests need the PostgreSQL server: apt-get install postgresql" >&2; exit 1; }
 	$(BIN)/pytest tests/services
 
-# Kills, full disks, read-only folders, a clock that jumps: minutes; as root on a small disk that is mounted for it.
+# Kills, full disks, read-only folders, a clock that jumps. Takes minutes; some tests mount a small disk and need root.
 test-faults: $(INSTALLED)
 	$(BIN)/pytest --capture=no tests/slow_faults
 
-# So many files that lie for each of twenty readers, other ones each time; `make test` has 500 that stay the same.
+# This many new malformed files for each reader; `make test` always uses the same 500.
 EXAMPLES ?= 20000
 fuzz: $(INSTALLED)
 	DEEPLDA_FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/pytest --numprocesses auto tests/fuzz
@@ -47,7 +51,7 @@ format: $(INSTALLED)
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-# Pages in docs/_build; a warning is an error, and nothing is fetched.
+# Writes to docs/_build. Warnings are errors, and the build needs no network.
 docs: $(INSTALLED)
 	$(BIN)/sphinx-build --fail-on-warning --quiet --builder html docs docs/_build
 

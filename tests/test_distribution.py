@@ -1,5 +1,6 @@
-"""Wheel and sdist: built without the network, whole, and of use outside the repository."""
+"""Wheel and sdist: built offline, complete, usable outside the repository, and light without extras."""
 
+import ast
 import json
 import subprocess
 import sys
@@ -17,15 +18,16 @@ from packaging.requirements import Requirement
 import deeplda
 from deeplda.experiments.published import published_tables
 from deeplda.experiments.recipes import RECIPES
+from deeplda.extras import EXTRAS
 from deeplda.report.markup import assets
 
 ROOT = Path(__file__).parents[1]
-# One file at least of all that a clone has and a contributor needs.
+# At least one file of everything that a contributor needs.
 IN_SDIST = """
     CHANGELOG.md CITATION.cff CONTRIBUTING.md LICENSE Makefile README.md constraints.txt pyproject.toml
     benchmarks/loss.py docs/conf.py docs/index.md examples/loss_in_your_loop.py results/tabular.csv tests/conftest.py
 """
-# Reads every data file of the package, and tells where it found them.
+# Reads every data file of the package and prints where it found them.
 READ_DATA = """
 import json, deeplda
 from deeplda.experiments.published import published_tables
@@ -43,7 +45,7 @@ print(json.dumps({
 
 
 def run(*command: str | Path, cwd: Path) -> str:
-    """What a command prints."""
+    """Run a command and return its output."""
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -51,7 +53,7 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory) -> tuple[Path, Path]:
-    """The sdist, and the wheel that is made of the sdist."""
+    """The sdist, and the wheel built from it."""
     folder = tmp_path_factory.mktemp("dist")
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT, cwd=folder)
     return next(folder.glob("*.tar.gz")), next(folder.glob("*.whl"))
@@ -59,7 +61,7 @@ def built(tmp_path_factory) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="module")
 def metadata(built) -> Message:
-    """What the wheel says of itself."""
+    """The metadata of the wheel."""
     with zipfile.ZipFile(built[1]) as wheel:
         (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
         return Parser().parsestr(wheel.read(name).decode())
@@ -75,10 +77,43 @@ def test_the_wheel_is_the_package(built, metadata):
         assert {name for name in wheel.namelist() if ".dist-info/" not in name} == package_files()
     assert metadata["Version"] == deeplda.__version__
     assert metadata["License-Expression"] == "MIT"
-    assert {"export", "docs"} <= set(metadata.get_all("Provides-Extra"))
 
 
-def test_every_dependency_and_extra_admits_the_version_that_is_tested(metadata):
+def packages(metadata: Message, extra: str) -> set[str]:
+    """Return the packages that an extra adds to the core, or those of the core for ""."""
+    found = [Requirement(line) for line in metadata.get_all("Requires-Dist")]
+    if not extra:
+        return {one.name for one in found if one.marker is None}
+    return {one.name for one in found if one.marker is not None and one.marker.evaluate({"extra": extra})}
+
+
+def test_the_extras_have_the_modules_that_commands_need(metadata):
+    """pyproject.toml and deeplda.extras agree."""
+    for name, extra in EXTRAS.items():
+        needed = (*extra.modules, *(EXTRAS["cli"].modules if name == "sweep" else ()))
+        assert packages(metadata, name) == {"pillow" if module == "PIL" else module for module in needed}
+    for name in metadata.get_all("Provides-Extra"):
+        assert packages(metadata, name) <= packages(metadata, "dev")
+
+
+def test_the_core_is_light_and_what_src_imports_is_declared(metadata):
+    core = packages(metadata, "")
+    assert core == {"numpy", "pydantic", "safetensors", "scikit-learn", "scipy", "threadpoolctl", "torch"}
+    declared = {"sklearn" if name == "scikit-learn" else name for name in core}
+    declared |= {module for extra in EXTRAS.values() for module in extra.modules}
+    imported = {name for file in (ROOT / "src").rglob("*.py") for name in imports_of(file)}
+    assert imported - sys.stdlib_module_names - {"deeplda"} <= declared
+
+
+def imports_of(file: Path) -> set[str]:
+    """Return the top-level modules that a file imports, wherever in it."""
+    nodes = list(ast.walk(ast.parse(file.read_text())))
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
+    return {name.partition(".")[0] for name in names}
+
+
+def test_every_requirement_admits_the_tested_version(metadata):
     lines = (ROOT / "constraints.txt").read_text().lower().replace("_", "-").splitlines()
     tested = dict(line.split("==") for line in lines if "==" in line)
     for wanted in map(Requirement, metadata.get_all("Requires-Dist")):
@@ -86,7 +121,7 @@ def test_every_dependency_and_extra_admits_the_version_that_is_tested(metadata):
             assert wanted.specifier.contains(tested[wanted.name]), f"{wanted}: {tested[wanted.name]}"
 
 
-def test_the_sdist_has_all_that_a_clone_has(built):
+def test_the_sdist_has_everything_in_a_clone(built):
     with tarfile.open(built[0]) as sdist:
         names = {name.partition("/")[2] for name in sdist.getnames()}
     assert {f"src/{name}" for name in package_files()} <= names
@@ -99,15 +134,15 @@ def test_the_wheel_works_outside_the_repository(built, tmp_path):
     python = tmp_path / "venv" / "bin" / "python"
     run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", "--quiet", built[1],
         cwd=tmp_path)  # fmt: skip
-    # Its dependencies are those of this environment. What is installed here as editable is not seen by way of a .pth.
-    packages = next((tmp_path / "venv").glob("lib/python*/site-packages"))
-    (packages / "dependencies.pth").write_text(
+    # It borrows the dependencies of this environment, but not the editable install: a .pth does not apply others.
+    site_packages = next((tmp_path / "venv").glob("lib/python*/site-packages"))
+    (site_packages / "dependencies.pth").write_text(
         "\n".join({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
     )
 
     assert "deeplda train" in run(tmp_path / "venv" / "bin" / "deeplda", "--help", cwd=tmp_path)
     found = json.loads(run(python, "-I", "-c", READ_DATA, cwd=tmp_path))
-    assert Path(found["package"]).is_relative_to(packages)
+    assert Path(found["package"]).is_relative_to(site_packages)
     assert found["recipes"] == list(RECIPES)
     assert found["sweeps"] == [1, 1, 2, 2, 3, 3]
     assert found["published"] == [len(table.cells) for table in published_tables()]

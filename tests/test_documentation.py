@@ -1,8 +1,8 @@
-"""The code in README.md and docs/ does what it says: it is run, or where that cannot be, read by the real command line.
+"""The code in README.md and docs/ works: it is run or, for commands that take too long, parsed by the command line.
 
-A page is run from top to bottom in one namespace and one empty folder: blocks of Python, the new side of diffs, and
-shell blocks that follow `<!-- run -->`. Python that begins with `# NAME.py` is also written to that file. What cannot
-run here follows `<!-- not run: REASON -->` and is listed below.
+A page runs from top to bottom in one namespace and one empty folder: Python blocks, the new side of diffs, and shell
+blocks after `<!-- run -->`. Python that begins with `# NAME.py` is also written to that file. Blocks that cannot run
+here follow `<!-- not run: REASON -->` and are listed below.
 """
 
 import re
@@ -10,8 +10,10 @@ import shlex
 import sys
 from collections.abc import Iterator
 from doctest import DocTestFinder, DocTestRunner
-from functools import cache
+from functools import cache, cached_property
+from importlib import import_module
 from pathlib import Path
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import pytest
@@ -20,15 +22,12 @@ from cyclopts import App
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-import deeplda.data
-import deeplda.networks
-import deeplda.objective
-import deeplda.predictors
-import deeplda.report.figures
-import deeplda.subclasses
+import deeplda
 from deeplda.cli import app
 from deeplda.cli.sweep import given_axes
+from deeplda.data import load_data
 from deeplda.experiments.recipes import read_recipe
+from deeplda.extras import EXTRAS
 
 ROOT = Path(__file__).parents[1]
 PAGES = {page.name: page for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]}
@@ -37,20 +36,20 @@ NOT_RUN = {
     ("scaling.md", "it takes a Slurm cluster"),
     ("scaling.md", "it takes a Kubernetes cluster"),
 }
-# Text and Sphinx's directives have nothing to run.
+# Text and Sphinx directives contain nothing to run.
 NO_CODE = re.compile(r"text|\{(toctree|eval-rst)\}")
-# Options of other programs that the pages name.
+# Options of other programs that the pages mention.
 OTHERS = {"--logdir", "--max-restarts", "--nproc-per-node", "--output"}
 
 
 def readme_names() -> dict[str, Any]:
-    """A network with its data and optimiser, a finished run, and images for its model."""
+    """A network, its data and optimiser, a finished run, and images for its model."""
     command("train --epochs 1 --quiet")
-    return loop_names() | {"images": deeplda.data.load_data("digits").test.inputs}
+    return loop_names() | {"images": load_data("digits").test.inputs}
 
 
 def loop_names() -> dict[str, Any]:
-    """What the loop of a reader has."""
+    """The names that a reader's training loop has."""
     import torch
     from torch import nn
 
@@ -60,7 +59,7 @@ def loop_names() -> dict[str, Any]:
         "nn": nn,
         "torch": torch,
         "network": network,
-        "criterion": deeplda.RDLDALoss(),
+        "criterion": deeplda.DeepLDALoss(),
         "optimizer": torch.optim.SGD(network.parameters(), 0.1),
         "loader": [(torch.randn(150, 64), torch.arange(150) % 10) for _ in range(2)],
         "x_train": torch.randn(150, 64),
@@ -69,7 +68,7 @@ def loop_names() -> dict[str, Any]:
     }
 
 
-# The names that a page takes for granted; all others make theirs themselves.
+# The names that a page assumes; the other pages define all of theirs.
 NAMES = {"README.md": readme_names, "scaling.md": loop_names, "your-loop.md": loop_names}
 
 
@@ -101,7 +100,7 @@ def inline_code_of(page: str) -> Iterator[str]:
 
 
 def shell_lines(text: str) -> Iterator[list[str]]:
-    """The words of each command, without comments; a trailing backslash joins lines, and && parts them."""
+    """Yield the words of each command, without comments; a backslash joins lines, and && separates commands."""
     for line in text.replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)
         while "&&" in words:
@@ -112,14 +111,14 @@ def shell_lines(text: str) -> Iterator[list[str]]:
 
 
 def command(line: str) -> None:
-    """Run a command of ours, in this process; a mistake in it raises."""
+    """Run a deeplda command in this process; a mistake in it raises."""
     app(shlex.split(line), exit_on_error=False, print_error=False)
 
 
 def read_command(words: list[str]) -> None:
-    """Take in the words after `deeplda` as far as it can be done before the work begins; a mistake raises."""
+    """Parse the words after `deeplda`, as far as possible without doing the work; a mistake raises."""
     function, bound, _ = app.parse_args([w for w in words if w != "..."], exit_on_error=False, print_error=False)
-    assert function.__module__.startswith("deeplda.cli."), f"{words} is no command"
+    assert function.__module__.startswith("deeplda.cli."), f"{words} is not a command"
     given = bound.arguments
     if given.get("recipe"):
         read_recipe(given["recipe"])
@@ -128,7 +127,7 @@ def read_command(words: list[str]) -> None:
 
 
 def after_torchrun(words: list[str]) -> list[str]:
-    """What torchrun hands on to us."""
+    """Return the words that torchrun passes on to deeplda."""
     at = words.index("-m")
     assert words[at : at + 3] == ["-m", "deeplda", "--"]
     return words[at + 3 :]
@@ -143,7 +142,7 @@ def runs(block: Block) -> bool:
 def run_block(block: Block, page: str, namespace: dict[str, Any]) -> None:
     if block.language == "bash":
         for words in shell_lines(block.text):
-            assert words[0] == "deeplda", f"{page}, line {block.line}: only our own commands are run"
+            assert words[0] == "deeplda", f"{page}, line {block.line}: only deeplda commands are run"
             command(shlex.join(words[1:]))
         return
     text = block.text
@@ -151,7 +150,7 @@ def run_block(block: Block, page: str, namespace: dict[str, Any]) -> None:
         text = "\n".join(line[1:] for line in text.splitlines() if not line.startswith("-"))
     if name := re.match(r"# (\w+\.py)\n", text):
         Path(name[1]).write_text(text)
-    # The blank lines let a traceback tell the line of the page.
+    # The blank lines make a traceback show the line of the page.
     exec(compile("\n" * block.line + text, PAGES[page], "exec"), namespace)
 
 
@@ -168,13 +167,13 @@ def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
             del sys.modules[name]
 
 
-def test_what_is_not_run_is_listed():
+def test_blocks_that_do_not_run_are_listed():
     comments = {(page, block.comment) for page in PAGES for block in blocks_of(page) if block.comment}
     assert {(page, words.removeprefix("not run: ")) for page, words in comments if words != "run"} == NOT_RUN
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_no_block_is_of_a_kind_that_is_passed_over(page):
+def test_every_block_is_of_a_known_kind(page):
     for block in blocks_of(page):
         known = block.language in ("python", "diff", "bash", "yaml") or NO_CODE.fullmatch(block.language)
         assert known, f"{page}, line {block.line}: {block.language!r}"
@@ -192,8 +191,9 @@ def test_shell_commands_are_real(page):
                     read_command(after_torchrun(rest))
                 case ["make", *names]:
                     assert set(names) <= set(targets)
-                case ["pip", "install", "-c", constraints, "."]:
-                    assert (ROOT / constraints).is_file()
+                case ["pip", "install", "-c", "constraints.txt", source]:
+                    extras = re.fullmatch(r"\.(?:\[(.+)\])?", source)[1]
+                    assert extras is None or set(extras.split(",")) <= set(EXTRAS)
                 case ["python" | "pytest", file, *_]:
                     assert (ROOT / file.partition("::")[0]).exists()
                 case _:
@@ -212,7 +212,7 @@ def test_commands_in_yaml_are_real():
 
 @cache
 def options() -> dict[str, set[str]]:
-    """The options of each command; `data` has those of all its own."""
+    """Return the options of each command; those of `data` are the options of all its subcommands."""
     return {name: options_of(app[name]) for name in app if not name.startswith("-")}
 
 
@@ -224,7 +224,7 @@ def options_of(one: App) -> set[str]:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_options_named_in_the_text_exist(page):
-    """`deeplda COMMAND ... --option` has an option of that command, `--option` alone one of any."""
+    """`deeplda COMMAND ... --option` names an option of that command, `--option` alone an option of any command."""
     for code in inline_code_of(page):
         word = re.match(r"deeplda (\w+)", code)
         known = options()[word[1]] if word else set().union(OTHERS, *options().values())
@@ -240,17 +240,55 @@ def test_links_lead_to_files(page):
                 assert (PAGES[page].parent / target.partition("#")[0]).exists(), target
 
 
-def test_the_examples_of_docstrings_are_true():
+def test_the_examples_in_docstrings_work():
     (example,) = DocTestFinder(recurse=False).find(deeplda.DeepLDAClassifier, "DeepLDAClassifier", globs={})
     assert DocTestRunner().run(example) == (0, 5)
 
 
-@pytest.mark.parametrize(
-    "module",
-    [deeplda, deeplda.objective, deeplda.predictors, deeplda.networks, deeplda.subclasses, deeplda.report.figures],
-    ids=lambda m: m.__name__,
-)
-def test_every_public_name_is_in_the_api(module):
-    text = PAGES["api.md"].read_text()
-    for name in set(module.__all__) - {"__version__"}:
-        assert re.search(rf"\b(deeplda|{re.escape(module.__name__)})\.{name}\b", text), f"{module.__name__}.{name}"
+class Entry(NamedTuple):
+    """A name in docs/api.md: the module it is listed under, and the members listed for it ("" for all)."""
+
+    module: str
+    name: str
+    members: set[str]
+
+    @property
+    def object(self) -> Any:
+        return getattr(import_module(self.module), self.name)
+
+
+def api_entries() -> list[Entry]:
+    entries = []
+    for section in re.split(r"^## ", PAGES["api.md"].read_text(), flags=re.MULTILINE)[1:]:
+        module = section.split()[0]
+        directive = r"^\.\. (?:auto\w+|py:data):: ([\w.]+)\S*(?:\n   :members:(?P<members>.*))?"
+        for found in re.finditer(directive, section, re.MULTILINE):
+            path, members = found[1], found["members"]
+            assert path.rpartition(".")[0] == module, f"{path} is listed under {module}"
+            listed = set() if members is None else {name.strip() for name in members.split(",")}
+            entries.append(Entry(module, path.rpartition(".")[2], listed))
+    return entries
+
+
+@pytest.mark.parametrize("module", sorted({entry.module for entry in api_entries()}))
+def test_the_api_page_lists_the_public_names(module):
+    """Names that deeplda itself exports are documented once, there."""
+    elsewhere = set() if module == "deeplda" else set(deeplda.__all__)
+    public = set(import_module(module).__all__) - elsewhere - {"__version__"}
+    assert public == {entry.name for entry in api_entries() if entry.module == module}
+
+
+def own_methods(kind: type) -> set[str]:
+    """Return the public methods and properties that deeplda adds to what a class inherits from other libraries."""
+    ours = [base for base in kind.__mro__ if base.__module__.startswith("deeplda")]
+    others = {name for base in kind.__mro__ if base not in ours for name in vars(base)}
+    method = FunctionType | classmethod | staticmethod | property | cached_property
+    found = {name for base in ours for name, value in vars(base).items() if isinstance(value, method)}
+    return {name for name in found - others if not name.startswith("_")}
+
+
+def test_methods_that_the_api_page_does_not_list_are_private():
+    listed = {entry.object: entry.members for entry in api_entries() if isinstance(entry.object, type)}
+    for kind in listed:
+        members = set().union(*(listed[base] for base in kind.__mro__ if base in listed))
+        assert "" in members or own_methods(kind) <= members, f"{kind}: {sorted(own_methods(kind) - members)}"

@@ -93,7 +93,7 @@ def build(sample_shape, embedding_dim):
 def test_own_networks_are_named_again(tmp_path, network):
     classifier = DeepLDAClassifier(network=network, **FAST).fit(ROWS, LABELS)
     classifier.save(tmp_path / "saved")
-    with pytest.raises(ValueError, match="your word that it may run: pass network=, the module or callable that"):
+    with pytest.raises(ValueError, match="without your permission: pass network="):
         DeepLDAClassifier.load(tmp_path / "saved")
     loaded = DeepLDAClassifier.load(tmp_path / "saved", network=network)
     same(loaded, classifier)
@@ -118,7 +118,7 @@ def test_code_named_by_a_folder_is_not_run_on_its_word(tmp_path):
     record = json.loads(file.read_text())
     record["parameters"]["network"] = "trap:make"
     file.write_text(json.dumps(record))
-    with pytest.raises(InputError, match="the code 'trap:make', need your word that it may run"):
+    with pytest.raises(InputError, match="the code 'trap:make', which is not run without your permission"):
         DeepLDAClassifier.load(tmp_path / "saved")
 
 

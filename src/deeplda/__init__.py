@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from deeplda.loading import load
     from deeplda.losses import RDLDALoss
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["DeepLDAClassifier", "RDLDALoss", "__version__", "load"]
 
 _HOME = {

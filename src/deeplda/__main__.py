@@ -1,6 +1,27 @@
-"""`python -m deeplda`."""
+"""The entry point of the `deeplda` command and of `python -m deeplda`."""
 
-from deeplda.cli import main
+from __future__ import annotations
+
+import sys
+
+from deeplda.errors import InputError
+from deeplda.extras import EXTRAS, require
+
+
+def main() -> None:
+    """Run the command line, or print what to install if its extra is missing."""
+    command = next((word for word in sys.argv[1:] if word in EXTRAS["cli"].commands), "the command line")
+    try:
+        require("cli", command)
+    except InputError as error:
+        print(f"deeplda: {error}", file=sys.stderr)
+        sys.exit(2)
+
+    # Not at the top of the file: it imports cyclopts.
+    from deeplda.cli import main as run_command_line
+
+    run_command_line()
+
 
 if __name__ == "__main__":
     main()

@@ -1,22 +1,26 @@
-"""Errors that say what came, what is needed and what to do.
+"""Errors that state what was received, what is needed and what to do.
 
-The command line shows each of these as one sentence, without a traceback.
+The command line prints each of them as one sentence, without a traceback.
 """
+
+from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_LONGEST = 2_000
-_CANNOT_WRITE = frozenset(
+__all__ = ["InputError", "StoppedError", "TrainingError"]
+
+_LONGEST_LINE = 2_000
+_WRITE_FAILURES = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, errno.EPERM, errno.EEXIST, errno.ENOTDIR}
 )
 
 
 class InputError(ValueError):
-    """Something the user gave cannot be used: a file, a folder, an option. Exit code 2.
+    """An input from the user cannot be used: a file, a folder or an option. Exit code 2.
 
-    Its text is one printable line, whatever names and values of a file are in it.
+    The message is always one printable line, even if it quotes names or values from a file.
     """
 
     def __init__(self, sentence: str) -> None:
@@ -24,52 +28,52 @@ class InputError(ValueError):
 
 
 class TrainingError(RuntimeError):
-    """Training cannot go on. Exit code 1."""
-
-
-@contextmanager
-def while_training() -> Iterator[None]:
-    """What goes wrong with the numbers of a training within it, such as NaN in them, is a TrainingError."""
-    try:
-        yield
-    except InputError:
-        raise
-    except ValueError as error:
-        raise TrainingError(f"training cannot go on: {error}") from None
+    """Training cannot continue. Exit code 1."""
 
 
 class StoppedError(Exception):
     """The user asked to stop, and the state was saved. Exit code 130."""
 
 
+@contextmanager
+def while_training() -> Iterator[None]:
+    """Convert numerical errors raised in this block, such as those about NaN, to TrainingError."""
+    try:
+        yield
+    except InputError:
+        raise
+    except ValueError as error:
+        raise TrainingError(f"training cannot continue: {error}") from None
+
+
 def got(what: str, *, need: str, do: str) -> str:
-    """The sentence of an error: `got("labels has shape (64, 1)", need="(64,)", do="pass labels.squeeze(1)")`."""
+    """Return the sentence of an error: `got("labels has shape (64, 1)", need="(64,)", do="pass labels.squeeze(1)")`."""
     return f"{what}, need {need}: {do}"
 
 
 def code_not_run(folder: object, network: str, do: str) -> InputError:
-    """The refusal of code that a folder names and the user does not: it is not run on the folder's word."""
-    return InputError(got(f"the network of {folder} is the code {network!r}", need="your word that it may run", do=do))
+    """Return the error for a folder whose network is code that the user did not name: such code is never run."""
+    what = f"the network of {folder} is the code {network!r}, which is not run without your permission"
+    return InputError(f"{what}: {do}")
 
 
 def too_long(path: object) -> InputError:
-    """The refusal of a path that no file system takes."""
-    return InputError(got(f"{path} is longer than the name of a file can be", need="a path", do="check it"))
+    """Return the error for a path that is too long for the file system."""
+    return InputError(f"{path} is longer than a file name can be: check it")
 
 
 def one_line(text: str) -> str:
-    """The text with all that would break the line, or speak to the terminal, written as escapes; its middle left out
-    where it is very long."""
-    if len(text) > _LONGEST:
-        text = f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
+    """Return text as one printable line: control characters are escaped, and the middle of a very long text is cut."""
+    if len(text) > _LONGEST_LINE:
+        text = f"{text[: _LONGEST_LINE // 2]} ... {text[-_LONGEST_LINE // 2 :]}"
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
 def unwritten(error: OSError) -> str | None:
-    """What to say where a disk is full or a folder may not be used; None for errors of another kind."""
-    if error.errno not in _CANNOT_WRITE:
+    """Return the sentence for a full disk or a folder without permission, or None for any other error."""
+    if error.errno not in _WRITE_FAILURES:
         return None
     where = f" ({error.filename})" if error.filename else ""
-    # Python's own looks at a folder fail like this too, also where nothing was to be written.
+    # Python also fails with these two when it only inspects a folder, so they need not be about writing.
     what = "not allowed" if error.errno in (errno.EACCES, errno.EPERM) else "cannot write"
-    return f"{what}: {error.strerror}{where}; what was saved before is whole"
+    return f"{what}: {error.strerror}{where}; everything saved before is intact"

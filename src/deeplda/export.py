@@ -36,6 +36,8 @@ from deeplda.model import Model
 from deeplda.training.config import RunConfig
 from deeplda.training.preparation import read_data
 
+__all__ = ["Exported", "Verification", "VerificationError", "export_model", "export_run"]
+
 OUTPUTS = ("scores", "probabilities", "embedding")
 TOLERANCE = 1e-4
 _ROUNDING = 1e-5

@@ -27,6 +27,8 @@ from deeplda.core.scatter import DiscriminantProblem, right_solve
 from deeplda.core.statistics import StatisticName, selected_count, valid_eigenvalues
 from deeplda.errors import got
 
+__all__ = ["DLDALoss", "DeepLDALoss", "Diagnostics", "RDLDALoss", "deep_lda_loss"]
+
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 

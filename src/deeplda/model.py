@@ -19,6 +19,8 @@ from deeplda.io import expanded, new_folder, read_small
 from deeplda.predictors import ClassicLDA, FeatureStatistics, Hyperplanes, LinearPredictor, NearestMean, Softmax
 from deeplda.subclasses import SubclassMap
 
+__all__ = ["Model", "ModelCard"]
+
 
 class Normalisation(nn.Module):
     """(x - mean) / deviation, for each channel of images or each feature of rows; the training part's figures."""

@@ -18,6 +18,8 @@ from torch import Tensor
 
 from deeplda.errors import got
 
+__all__ = ["Clusters", "SubclassMap", "choose_k", "split_classes"]
+
 
 @dataclass(frozen=True)
 class SubclassMap:

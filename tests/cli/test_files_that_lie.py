@@ -73,8 +73,8 @@ def test_names_that_look_like_markup_are_names(run, capsys):
 def test_a_model_that_declares_a_huge_network(copied, run, refused):
     change(copied / "model" / "model.json", width=1e9)
     image = next(run.parent.rglob("*.png"))
-    assert "describes more than the weights hold" in refused("predict", copied, image)
-    assert "describes more than the weights hold" in refused("evaluate", copied)
+    assert "model.json" in refused("predict", copied, image)
+    assert "model.json" in refused("evaluate", copied)
 
 
 def test_settings_that_are_none(copied, refused):
@@ -94,15 +94,15 @@ def test_settings_that_are_none(copied, refused):
 def test_metrics_that_are_none(copied, refused, capsys):
     (copied / "metrics.jsonl").write_bytes(b"\xff\n" + b"[" * 100_000)
     main(["doctor", str(copied)])
-    assert "The run is not finished" in capsys.readouterr().out
-    assert "is not finished" in refused("report", copied)
+    assert "not finished" in capsys.readouterr().out
+    assert "not finished" in refused("report", copied)
 
 
 @pytest.mark.parametrize("sizes", [{"width": 1e9}, {"embedding_dim": 10**9}])
 @pytest.mark.usefixtures("little_memory")
 def test_settings_that_ask_for_more_than_there_is(tmp_path, refused, sizes):
     options = [part for name, value in sizes.items() for part in (f"--{name.replace('_', '-')}", value)]
-    assert "does not fit in memory" in refused("train", "--run", tmp_path / "run", *options)
+    assert "memory" in refused("train", "--run", tmp_path / "run", *options)
     assert not (tmp_path / "run").exists()
 
 
@@ -111,7 +111,7 @@ def test_a_run_that_names_code_is_not_taken_at_its_word(tmp_path, refused, monke
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.toml").write_text(RunConfig(network="trap:make").to_toml())
-    assert "need your word that it may run: pass --network trap:make" in refused("train", "--resume", "--run", "run")
+    assert "without your permission: pass --network trap:make" in refused("train", "--resume", "--run", "run")
 
 
 def test_a_sweep_that_names_code_is_not_taken_at_its_word(tmp_path, refused, monkeypatch):
@@ -120,7 +120,7 @@ def test_a_sweep_that_names_code_is_not_taken_at_its_word(tmp_path, refused, mon
     for settings, grid in (({"network": "trap:make"}, {}), ({}, {"network": ["mlp", "trap:make"]})):
         (tmp_path / "sweep").mkdir(exist_ok=True)
         SweepDefinition(settings=settings, grid={"seed": [0], **grid}).write(tmp_path / "sweep" / "sweep.toml")
-        assert "need your word that it may run: pass --network trap:make" in refused("sweep", "--sweep", "sweep")
+        assert "without your permission: pass --network trap:make" in refused("sweep", "--sweep", "sweep")
         assert "was defined with other networks" in refused("sweep", "--sweep", "sweep", "--network", "other:make")
     SweepDefinition(grid={"seed": [0], "network": ["trap:a", "trap:b"]}).write(tmp_path / "sweep" / "sweep.toml")
     assert "pass --network trap:a,trap:b" in refused("sweep", "--sweep", "sweep", "--network", "trap:a")
@@ -141,12 +141,12 @@ def test_data_that_changed_under_a_run(tmp_path, refused, capsys, monkeypatch):
 
     write(0)
     command = ["train", str(tmp_path / "rows.npz"), "--epochs", "1", "--quiet", "--run", str(tmp_path / "run")]
-    monkeypatch.setattr("deeplda.training.loop.train", killed)
+    monkeypatch.setattr("deeplda.training.pipeline.train", killed)
     with pytest.raises(SystemExit, match="9"):
         main(command)
     monkeypatch.undo()
     capsys.readouterr()
     write(1)
-    assert "has changed since it was begun" in refused(*command, "--resume")
+    assert "has changed since" in refused(*command, "--resume")
     write(0)
     main([*command, "--resume"])

@@ -62,7 +62,7 @@ def test_code_named_by_a_folder_is_not_run_on_its_word(saved, tmp_path, monkeypa
     (tmp_path / "trap.py").write_text("raise SystemExit('the code ran')")
     monkeypatch.chdir(tmp_path)
     change_card(saved, network="trap:make")
-    with pytest.raises(InputError, match="need your word that it may run"):
+    with pytest.raises(InputError, match="not run without your permission"):
         load(saved)
 
 
@@ -152,7 +152,7 @@ def test_a_card_that_declares_what_its_weights_do_not_hold(saved, changes):
 )
 def test_names_of_networks_lead_nowhere(saved, network):
     change_card(saved, network=network)
-    with pytest.raises(InputError, match=r"is not known|your word that it may run"):
+    with pytest.raises(InputError, match=r"is not known|without your permission"):
         load(saved)
 
 

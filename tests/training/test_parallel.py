@@ -105,7 +105,7 @@ def test_a_mistake_is_one_sentence_from_all_processes(place):
     (place / "run" / "checkpoints").mkdir(parents=True)
     done = deeplda(place, "--run", "run", "--processes", "2", check=2)
     (line,) = done.stderr.splitlines()
-    assert line.startswith("deeplda: run holds a run already")
+    assert line.startswith("deeplda: run already contains a run")
 
 
 def test_a_process_that_is_killed_ends_the_others(place):

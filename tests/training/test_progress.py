@@ -1,6 +1,7 @@
 """What TensorBoard is given: every epoch of a run once, also where it was stopped in between."""
 
 import json
+import sys
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -52,8 +53,8 @@ def test_the_command_line_writes_into_the_run(tmp_path, monkeypatch, capsys):
 
 
 def test_where_it_is_not_installed(monkeypatch, capsys):
-    monkeypatch.setattr("deeplda.cli.train.find_spec", lambda _: None)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
     with pytest.raises(SystemExit) as left:
         main(["train", "--tensorboard"])
     assert left.value.code == 2
-    assert "install deeplda[tensorboard]" in capsys.readouterr().err
+    assert "pip install 'deeplda[tensorboard]'" in capsys.readouterr().err

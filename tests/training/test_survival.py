@@ -102,7 +102,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(places, number):
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "to go on: deeplda train --resume --run run" in errors.splitlines()[-1]
+    assert "to resume: deeplda train --resume --run run" in errors.splitlines()[-1]
     assert "Traceback" not in errors
     assert (folder / "run" / "checkpoints" / "last").exists()
 

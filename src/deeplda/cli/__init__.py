@@ -1,4 +1,4 @@
-"""The command line. One file a command; each imports what it runs when it runs, so that help is instant."""
+"""The command line: one file per command. A command imports what it runs only when it runs, so help is instant."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from cyclopts import App
 from cyclopts.exceptions import CycloptsError
 
 from deeplda import __version__
-from deeplda.cli.processes import is_silent
+from deeplda.cli.launcher import is_silent
 from deeplda.errors import InputError, StoppedError, TrainingError, one_line, too_long, unwritten
 
-_HELP = """Deep linear discriminant analysis: networks whose output is compact and linearly separable.
+_HELP = """Deep linear discriminant analysis: networks with a compact, linearly separable output.
 
 Start with `deeplda train`: it trains on scikit-learn's digits in half a minute.
 """
@@ -24,9 +24,73 @@ _EXAMPLES = """Examples:
     deeplda train
     deeplda train photos/ --image-size 64
     deeplda train cifar10 --recipe quick
-    deeplda evaluate runs/digits-rdlda
-    deeplda predict runs/photos-rdlda scans/
+    deeplda evaluate runs/digits-lda
+    deeplda predict runs/photos-lda scans/
 """
+
+# Command, where it is, its help and an example. The help is here so that listing the commands imports none of them.
+_COMMANDS = (
+    (
+        "train",
+        "train:train",
+        "Train a network and its predictors on your data, score them and save them.",
+        "deeplda train photos/ --image-size 64 --class-weight balanced --run runs/photos",
+    ),
+    (
+        "evaluate",
+        "evaluate:evaluate",
+        "Score a trained model on one part of its data.",
+        "deeplda evaluate runs/digits-lda --json",
+    ),
+    (
+        "predict",
+        "predict:predict",
+        "Classify images: print the file, class and probability of each.",
+        "deeplda predict runs/photos scans/ one.jpg --csv",
+    ),
+    (
+        "report",
+        "report:report",
+        "Write an HTML page about a run, or one that compares several.",
+        "deeplda report runs/digits-lda --open",
+    ),
+    ("doctor", "doctor:doctor", "Diagnose a run and suggest what to change.", "deeplda doctor runs/digits-lda"),
+    (
+        "export",
+        "export:export",
+        "Export a model as one ONNX or PyTorch graph that runs without deeplda.",
+        "deeplda export runs/digits-lda --format onnx",
+    ),
+    (
+        "network",
+        "network:network",
+        "Show the layers, shapes, parameters and FLOPs of a network.",
+        "deeplda network dorfernet --input 3x96x96",
+    ),
+    (
+        "sweep",
+        "sweep:sweep",
+        "Run a grid, a search or one of the paper's tables, with any number of workers.",
+        "deeplda sweep --table 2 --scale quick --workers 2",
+    ),
+    (
+        "table",
+        "table:table",
+        "Show the results of a sweep next to the paper's numbers.",
+        "deeplda table sweeps/table2-quick --format markdown",
+    ),
+)
+_DATA_COMMANDS = (
+    ("list", "data:list_known", "List the known data sets and whether each is on this machine.", "deeplda data list"),
+    ("fetch", "data:fetch", "Download, verify and unpack a known data set.", "deeplda data fetch cifar10"),
+    ("check", "data:check", "Read data completely and report what is in it.", "deeplda data check photos/"),
+)
+
+
+def _add_commands(parent: App, commands: Sequence[tuple[str, str, str, str]]) -> None:
+    for name, target, summary, example in commands:
+        parent.command(f"deeplda.cli.{target}", name=name, help=summary, help_epilogue=f"Example: {example}")
+
 
 app = App(
     name="deeplda",
@@ -36,105 +100,48 @@ app = App(
     version=__version__,
     result_action="return_value",
 )
-
-
-def _add(parent: App, target: str, words: str, example: str, name: str | None = None) -> None:
-    """Add a command by where it is. Its help is said here, so that listing the commands imports none of them."""
-    parent.command(f"deeplda.cli.{target}", name=name, help=words, help_epilogue=f"Example: {example}")
-
-
-_add(
-    app,
-    "train:train",
-    "Train a network and its predictors, score and save them.",
-    "deeplda train photos/ --image-size 64 --class-weight balanced --run runs/photos",
-)
-_add(
-    app,
-    "evaluate:evaluate",
-    "Score the model of a run on a part of its data.",
-    "deeplda evaluate runs/digits-rdlda --json",
-)
-_add(
-    app,
-    "predict:predict",
-    "Classify images: file, class and probability of each.",
-    "deeplda predict runs/photos scans/ one.jpg --csv",
-)
-_add(
-    app,
-    "sweep:sweep",
-    "Run a grid or a search, or a table of the paper, by many workers.",
-    "deeplda sweep --table 2 --scale quick --workers 2",
-)
-_add(
-    app,
-    "table:table",
-    "Show a sweep's results beside the paper's numbers.",
-    "deeplda table sweeps/table2-quick --format markdown",
-)
-_add(
-    app,
-    "report:report",
-    "Write a run, or several side by side, as a page to look at.",
-    "deeplda report runs/digits-rdlda --open",
-)
-_add(
-    app,
-    "export:export",
-    "Write the model as one ONNX or PyTorch graph, for use without deeplda.",
-    "deeplda export runs/digits-rdlda --format onnx",
-)
-_add(app, "doctor:doctor", "Say what is wrong with a run, and what to do.", "deeplda doctor runs/digits-rdlda")
-_add(
-    app,
-    "network:network",
-    "Show layers, shapes, parameters and FLOPs of a network.",
-    "deeplda network dorfernet --input 3x96x96",
-)
+_add_commands(app, _COMMANDS)
 _data = App(
     name="data",
-    help="List, fetch and check data.",
+    help="List, download and check data.",
     help_epilogue="Example: deeplda data check photos/",
     help_format="plaintext",
 )
-_add(_data, "data:list_known", "List the known data sets, and which are here.", "deeplda data list", name="list")
-_add(_data, "data:fetch", "Download a known data set, check it and unpack it.", "deeplda data fetch cifar10")
-_add(_data, "data:check", "Tell what is there and whether it is whole.", "deeplda data check photos/")
+_add_commands(_data, _DATA_COMMANDS)
 app.command(_data)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0 success, 1 failure, 2 bad input, 130 Ctrl-C."""
-    warnings.showwarning = _show_warning
-    # Names of files may be of bytes that are no text.
+    warnings.showwarning = _print_warning
+    # File names may contain bytes that are not valid text.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app(arguments, exit_on_error=False, print_error=False)
     except CycloptsError as error:
-        _leave(2, _sentence(error))
+        _exit(2, _argument_mistake(error))
     except InputError as error:
-        _leave(2, str(error))
+        _exit(2, str(error))
     except TrainingError as error:
-        _leave(1, str(error))
+        _exit(1, str(error))
     except StoppedError as error:
-        _leave(130, str(error))
+        _exit(130, str(error))
     except KeyboardInterrupt:
-        _leave(130, "stopped")
+        _exit(130, "stopped")
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
-            _leave(2, str(too_long(error.filename)))
+            _exit(2, str(too_long(error.filename)))
         if (sentence := unwritten(error)) is None:
             raise
-        _leave(1, sentence)
+        _exit(1, sentence)
 
 
-def _sentence(error: CycloptsError) -> str:
-    """What is wrong with the arguments, on one line."""
+def _argument_mistake(error: CycloptsError) -> str:
+    """Return one line that says what is wrong with the arguments."""
     from pydantic import ValidationError
 
     from deeplda.training.config import first_mistake
@@ -144,13 +151,13 @@ def _sentence(error: CycloptsError) -> str:
     return " ".join(text.split())
 
 
-def _leave(code: int, sentence: str) -> None:
+def _exit(code: int, sentence: str) -> None:
     if not is_silent():
         print(f"deeplda: {one_line(sentence)}", file=sys.stderr)
     sys.exit(code)
 
 
-def _show_warning(message: Warning | str, *_where: object, **_more: object) -> None:
-    """A warning as one line for a person, without the place in the code."""
+def _print_warning(message: Warning | str, *_where: object, **_more: object) -> None:
+    """Print a warning as one line, without its place in the code."""
     if not is_silent():
         print(f"deeplda: {message}", file=sys.stderr)

@@ -4,32 +4,39 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from deeplda.cli.options import DataDir, Device, FinishedRun, Json, OwnNetwork
 from deeplda.errors import InputError
 from deeplda.training.config import RunConfig
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from deeplda.data import Data
+    from deeplda.model import Model
+
 
 def evaluate(
-    run: Annotated[Path, Parameter(help="Folder of a finished run.")],
+    run: FinishedRun,
     /,
     *,
-    split: Annotated[Literal["train", "val", "test"], Parameter(help="Which part of the data.")] = "test",
-    data_dir: Annotated[Path | None, Parameter(help="Where known data is, if it has moved.")] = None,
-    network: Annotated[str | None, Parameter(help="For a network of your own: module.path:callable.")] = None,
-    device: Annotated[str, Parameter(help="cpu, cuda, ...")] = "cpu",
+    split: Annotated[Literal["train", "val", "test"], Parameter(help="Part of the data to score.")] = "test",
+    data_dir: DataDir = None,
+    network: OwnNetwork = None,
+    device: Device = "cpu",
     subclasses: Annotated[
-        bool, Parameter(negative="", help="Tell of subclasses too: decided how often, right how often.")
+        bool, Parameter(negative="", help="Also show how often each subclass was predicted and its class was right.")
     ] = False,
     tta: Annotated[
-        Literal["mirror"] | None, Parameter(help="Score also with embeddings of images and mirror images averaged.")
+        Literal["mirror"] | None,
+        Parameter(help="mirror: also score with embeddings averaged over each image and its mirror image."),
     ] = None,
-    json_: Annotated[bool, Parameter(name="--json", negative="", help="One JSON object on stdout.")] = False,
+    json_: Json = False,
 ) -> None:
-    """Score the model of a run on a part of its data, by every predictor."""
+    """Score every predictor of a trained model on one part of its data."""
     config = RunConfig.of(run)
     if data_dir is not None:
         config = config.model_copy(update={"data_dir": data_dir})
@@ -40,17 +47,10 @@ def evaluate(
     from deeplda.training.evaluation import subclass_scores
     from deeplda.training.preparation import read_data
     from deeplda.training.progress import Progress, TerminalProgress
-    from deeplda.training.run_folder import started_on
 
     model = load(run, network=network, device=str(pick_device(device)))
     data = read_data(config)
-    if data.class_names != model.class_names or data.sample_shape != model.card.sample_shape:
-        raise InputError(f"{config.data} has changed since {run} was trained: other classes or another image size")
-    if started_on(run) not in (None, data.fingerprint):
-        print(
-            f"note: {config.data} has changed since {run} was trained: its parts may hold samples that were trained on",
-            file=sys.stderr,
-        )
+    _check_unchanged(run, config, model, data)
     part = {"train": data.train, "val": data.val, "test": data.test}[split]
     watch = (Progress() if json_ else TerminalProgress()).watch
     scores = score(model, part, watch)
@@ -65,9 +65,19 @@ def evaluate(
         print(json.dumps(found))
         return
 
-    from deeplda.cli.tables import print_scores, print_subclasses
+    from deeplda.cli.terminal import print_scores, print_subclasses
 
-    title = f"{config.data}, {split} part"
-    print_scores(scores, list(model.class_names), title=title, mirrored=mirrored)
+    print_scores(scores, model.class_names, title=f"{config.data}, {split} part", mirrored=mirrored)
     if by_subclass:
         print_subclasses(by_subclass, mirrored=mirrored is not None)
+
+
+def _check_unchanged(run: Path, config: RunConfig, model: Model, data: Data) -> None:
+    """Raise InputError if the data no longer fits the model; print a note if it has changed in another way."""
+    from deeplda.training.run_folder import started_on
+
+    changed = f"{config.data} has changed since {run} was trained"
+    if data.class_names != model.class_names or data.sample_shape != model.card.sample_shape:
+        raise InputError(f"{changed}: the classes or the image size are different")
+    if started_on(run) not in (None, data.fingerprint):
+        print(f"note: {changed}: this part may include samples that the model was trained on", file=sys.stderr)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from deeplda.cli.numbers import WholeNumber
+from deeplda.cli.options import WholeNumber
 from deeplda.errors import InputError
 
 

@@ -1,4 +1,4 @@
-"""`deeplda predict RUN FILES`: classes of image files."""
+"""`deeplda predict RUN FILES`: classify image files."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from deeplda.cli.options import Device, Json, OwnNetwork, RunOrModel
 from deeplda.errors import InputError, one_line
 
 if TYPE_CHECKING:
@@ -21,33 +22,33 @@ if TYPE_CHECKING:
 
 _BATCH = 500
 
-
-# What the model says of one file: file, class, probability and, where asked for, subclass and distance.
+# The prediction for one file: file, class, probability and, if requested, subclass and distance.
 Prediction = dict[str, str | float]
 
 
 def predict(
-    run: Annotated[Path, Parameter(help="Folder of a finished run, or of a model.")],
+    run: RunOrModel,
     /,
-    *files: Annotated[Path, Parameter(help="Image files, and folders of them.")],
-    network: Annotated[str | None, Parameter(help="For a network of your own: module.path:callable.")] = None,
-    device: Annotated[str, Parameter(help="cpu, cuda, ...")] = "cpu",
-    skip_unreadable: Annotated[bool, Parameter(negative="", help="Leave broken files out.")] = False,
-    subclasses: Annotated[bool, Parameter(negative="", help="The subclass as well.")] = False,
+    *files: Annotated[Path, Parameter(help="Image files, and folders of images.")],
+    network: OwnNetwork = None,
+    device: Device = "cpu",
+    skip_unreadable: Annotated[bool, Parameter(negative="", help="Skip broken files instead of stopping.")] = False,
+    subclasses: Annotated[bool, Parameter(negative="", help="Also show the subclass.")] = False,
     distance: Annotated[
-        bool, Parameter(negative="", help="The distance to the nearest class too: large for what is like none.")
+        bool,
+        Parameter(negative="", help="Also show the distance to the nearest class: large if an image fits no class."),
     ] = False,
     tta: Annotated[
-        Literal["mirror"] | None, Parameter(help="Average the embeddings of each image and its mirror image.")
+        Literal["mirror"] | None, Parameter(help="mirror: average the embeddings of each image and its mirror image.")
     ] = None,
-    csv_: Annotated[bool, Parameter(name="--csv", negative="", help="Comma-separated on stdout.")] = False,
-    json_: Annotated[bool, Parameter(name="--json", negative="", help="One JSON object on stdout.")] = False,
+    csv_: Annotated[bool, Parameter(name="--csv", negative="", help="Print comma-separated values to stdout.")] = False,
+    json_: Json = False,
 ) -> None:
-    """Classify images: file, class and probability of each."""
+    """Classify images: print the file, class and probability of each."""
     if not files:
         raise InputError("no files were given: name image files or folders after the run")
     if csv_ and json_:
-        raise InputError("--csv and --json were given: choose one")
+        raise InputError("--csv and --json were both given: choose one")
 
     from deeplda.device import pick_device
     from deeplda.loading import load
@@ -56,7 +57,7 @@ def predict(
     if len(model.card.sample_shape) != 3:
         raise InputError(f"the model of {run} takes rows of numbers: use deeplda.load({str(run)!r}).predict(rows)")
     predictions: list[Prediction] = []
-    for read, images in _batches(_images_of(files), model.card.sample_shape, skip_unreadable=skip_unreadable):
+    for read, images in _batches(_image_files(files), model.card.sample_shape, skip_unreadable=skip_unreadable):
         found = _predictions(model, images, mirror=tta == "mirror", subclasses=subclasses, distance=distance)
         predictions += [{"file": str(file), **prediction} for file, prediction in zip(read, found, strict=True)]
     columns = ["file", "class", "probability"] + ["subclass"] * subclasses + ["distance"] * distance
@@ -67,11 +68,11 @@ def predict(
         writer.writeheader()
         writer.writerows(predictions)
     else:
-        _show(predictions, columns)
+        _print_predictions(predictions, columns)
 
 
-def _images_of(paths: tuple[Path, ...]) -> list[Path]:
-    """The files named, and the image files within the folders named."""
+def _image_files(paths: tuple[Path, ...]) -> list[Path]:
+    """Return the files given, and all image files in the folders given."""
     from deeplda.data.folder import image_files
 
     found: list[Path] = []
@@ -84,14 +85,39 @@ def _images_of(paths: tuple[Path, ...]) -> list[Path]:
             what = "is neither a file nor a folder" if path.exists() else "does not exist"
             raise InputError(f"{path} {what}: name image files or folders")
     if not found:
-        raise InputError(f"no image is in {', '.join(map(str, paths))}: PNG, JPEG, BMP and WebP are read")
+        raise InputError(f"there are no images in {', '.join(map(str, paths))}: need PNG, JPEG, BMP or WebP files")
     return found
+
+
+def _batches(
+    files: list[Path], shape: tuple[int, ...], *, skip_unreadable: bool
+) -> Iterator[tuple[list[Path], NDArray[np.uint8]]]:
+    for start in range(0, len(files), _BATCH):
+        yield _read(files[start : start + _BATCH], shape, skip_unreadable=skip_unreadable)
+
+
+def _read(files: list[Path], shape: tuple[int, ...], *, skip_unreadable: bool) -> tuple[list[Path], NDArray[np.uint8]]:
+    """Return the files that were read, and their images."""
+    import numpy as np
+
+    from deeplda.data import read_images
+
+    channels, size = shape[0], (shape[1], shape[2])
+    if not skip_unreadable:
+        return files, read_images(files, channels=channels, image_size=size)
+    intact, images = [], [np.empty((0, *shape), dtype=np.uint8)]
+    for file in files:
+        try:
+            images.append(read_images([file], channels=channels, image_size=size))
+            intact.append(file)
+        except InputError as error:
+            print(f"skipped: {error}", file=sys.stderr)
+    return intact, np.concatenate(images)
 
 
 def _predictions(
     model: Model, images: NDArray[np.uint8], *, mirror: bool, subclasses: bool, distance: bool
 ) -> list[Prediction]:
-    """What the model says of each image."""
     predictions: list[Prediction] = [
         {"class": model.class_names[row.argmax()], "probability": round(float(row.max()), 6)}
         for row in model.predict_proba(images, mirror=mirror)
@@ -105,42 +131,16 @@ def _predictions(
     return predictions
 
 
-def _batches(
-    files: list[Path], shape: tuple[int, ...], *, skip_unreadable: bool
-) -> Iterator[tuple[list[Path], NDArray[np.uint8]]]:
-    for start in range(0, len(files), _BATCH):
-        yield _read(files[start : start + _BATCH], shape, skip_unreadable=skip_unreadable)
-
-
-def _read(files: list[Path], shape: tuple[int, ...], *, skip_unreadable: bool) -> tuple[list[Path], NDArray[np.uint8]]:
-    """The images of the files, and which files they are: all, or those that can be read."""
-    import numpy as np
-
-    from deeplda.data import read_images
-
-    channels, size = shape[0], (shape[1], shape[2])
-    if not skip_unreadable:
-        return files, read_images(files, channels=channels, image_size=size)
-    sound, images = [], [np.empty((0, *shape), dtype=np.uint8)]
-    for file in files:
-        try:
-            images.append(read_images([file], channels=channels, image_size=size))
-            sound.append(file)
-        except InputError as error:
-            print(f"left out: {error}", file=sys.stderr)
-    return sound, np.concatenate(images)
-
-
-def _show(predictions: list[Prediction], columns: list[str]) -> None:
-    from rich.console import Console
+def _print_predictions(predictions: list[Prediction], columns: list[str]) -> None:
     from rich.table import Table
+
+    from deeplda.cli.terminal import print_table
 
     table = Table()
     for column in columns:
-        # Whole names, over several lines if need be: those of one folder differ at their ends.
+        # Wrap long paths instead of cutting them: files of one folder differ only at the end.
         table.add_column(column, justify="right" if column in ("probability", "distance") else "left", overflow="fold")
     for prediction in predictions:
         cells = (prediction[column] for column in columns)
         table.add_row(*(f"{cell:.4f}" if isinstance(cell, float) else one_line(cell) for cell in cells))
-    # Names are the data's own: brackets in them are no markup.
-    Console(highlight=False, markup=False).print(table)
+    print_table(table)

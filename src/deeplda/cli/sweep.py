@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from cyclopts import Parameter
 
-from deeplda.cli.numbers import WholeNumber
+from deeplda.cli.options import WholeNumber
 from deeplda.errors import InputError, StoppedError, TrainingError, code_not_run, got
+from deeplda.extras import require
 from deeplda.training.config import TrainConfig, merged, with_absolute_paths
 
 if TYPE_CHECKING:
@@ -80,8 +80,7 @@ def sweep(
 
     Examples: deeplda sweep cifar10 --recipe quick --alphas 0,0.5,1 --workers 2;  deeplda sweep --table 2 --scale quick
     """
-    if find_spec("optuna") is None:
-        raise InputError("deeplda sweep needs Optuna, which is not installed: pip install 'deeplda[sweep]'")
+    require("sweep", "sweep")
     if workers < 1:
         raise InputError(got(f"workers is {workers}", need="at least 1", do="leave it out for one"))
 

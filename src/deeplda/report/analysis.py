@@ -17,6 +17,16 @@ from numpy.typing import NDArray
 
 from deeplda.errors import got
 
+__all__ = [
+    "agreement",
+    "fisher_ratios",
+    "one_against_rest",
+    "output_variances",
+    "separated_class",
+    "single_dimension_accuracy",
+    "stability",
+]
+
 Floats = NDArray[np.floating[Any]]
 Integers = NDArray[np.integer[Any]]
 

@@ -1,4 +1,4 @@
-"""Several processes on this machine that run the same command together."""
+"""Start several processes on this machine that run the same command as one job."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import sys
 import time
 from types import FrameType
 
-# How long the others may take to end by themselves when one has ended badly.
+# If one process fails, the others get this long to exit by themselves before they are killed.
 _GRACE_SECONDS = 15.0
 
 
-def in_a_job() -> bool:
-    """Whether torchrun, or `run_together`, has started this process among others."""
+def is_in_job() -> bool:
+    """Whether this process is one of several, started by torchrun or by `run_job`."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def is_silent() -> bool:
-    """Whether another process of the job does the talking."""
-    return in_a_job() and os.environ.get("RANK", "0") != "0"
+    """Whether another process of the job prints on behalf of this one."""
+    return is_in_job() and os.environ.get("RANK", "0") != "0"
 
 
-def run_together(count: int) -> int:
-    """Run this very command in `count` processes that find each other, and return the exit code for all of them.
+def run_job(count: int) -> int:
+    """Run this same command in `count` connected processes and return one exit code for all of them.
 
-    They share the processor's cores. What torchrun adds, several machines and starting again, is left to torchrun.
+    The processes share the cores of this machine. For several machines or automatic restarts, use torchrun.
     """
     from torch.distributed import TCPStore  # type: ignore[attr-defined]  # missing in torch's stubs
 
@@ -42,12 +42,12 @@ def run_together(count: int) -> int:
         for rank in range(count)
     ]
 
-    def pass_on(_number: int, _frame: FrameType | None) -> None:
+    def terminate_all(_number: int, _frame: FrameType | None) -> None:
         for process in running:
             process.terminate()
 
-    # Ctrl-C reaches every process of the terminal by itself; this one waits for theirs to end.
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN), signal.signal(signal.SIGTERM, pass_on)
+    # Ctrl-C reaches every process of the terminal by itself, so this one only waits for the others.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN), signal.signal(signal.SIGTERM, terminate_all)
     try:
         return _wait(running)
     finally:
@@ -56,7 +56,7 @@ def run_together(count: int) -> int:
 
 
 def _wait(running: list[subprocess.Popen[bytes]]) -> int:
-    """Wait for all; where one ends badly the others are soon made to end too."""
+    """Wait for all processes; after one has failed, kill those that outlive the grace period."""
     deadline = None
     while any(process.poll() is None for process in running):
         time.sleep(0.05)
@@ -67,5 +67,8 @@ def _wait(running: list[subprocess.Popen[bytes]]) -> int:
                 process.kill()
     codes = [process.returncode for process in running]
     if any(code < 0 for code in codes):
-        print("deeplda: a process of the job was killed; --resume goes on from the last checkpoint", file=sys.stderr)
+        print(
+            "deeplda: a process of the job was killed; pass --resume to continue from the last checkpoint",
+            file=sys.stderr,
+        )
     return next((code for code in codes if code > 0), 1 if any(codes) else 0)

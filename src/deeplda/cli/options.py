@@ -1,0 +1,31 @@
+"""Arguments that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter, Token
+
+
+def _to_integer(_type: object, tokens: Sequence[Token]) -> int:
+    return int(tokens[0].value)
+
+
+# cyclopts itself would round 1.5.
+WholeNumber = Annotated[int, Parameter(converter=_to_integer)]
+
+DataSource = Annotated[
+    str | None, Parameter(help="A known data set, a folder of images, or an .npz file. [default: digits]")
+]
+DataDir = Annotated[Path | None, Parameter(help="Folder of the known data sets, if it has moved.")]
+FinishedRun = Annotated[Path, Parameter(help="Folder of a finished run.")]
+RunOrModel = Annotated[Path, Parameter(help="Folder of a finished run or of a model.")]
+OwnNetwork = Annotated[
+    str | None, Parameter(help="If the model has a network of your own: the module.path:callable it was trained with.")
+]
+Device = Annotated[str, Parameter(help="cpu, cuda, cuda:1, ...")]
+Recipe = Annotated[str | None, Parameter(help="Base settings: a recipe name or a TOML file.")]
+Quiet = Annotated[bool, Parameter(negative="", help="Show no progress.")]
+Json = Annotated[bool, Parameter(name="--json", negative="", help="Print one JSON object to stdout.")]

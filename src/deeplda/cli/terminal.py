@@ -1,0 +1,72 @@
+"""Tables on the terminal: scores, the confusion matrix, subclasses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+
+from deeplda.errors import one_line
+from deeplda.formatting import percent
+from deeplda.training.metrics import PredictorScores, Scores
+
+# The confusion matrix of more classes than this does not fit a terminal; --json has it.
+_MOST_CLASSES = 12
+
+
+def print_table(table: Table) -> None:
+    """Print a table. Names in it come from the user's data, so brackets are not treated as markup."""
+    Console(highlight=False, markup=False).print(table)
+
+
+def print_scores(scores: Scores, class_names: Sequence[str], *, title: str, mirrored: Scores | None = None) -> None:
+    """Print the scores of each predictor and the confusion matrix of the first.
+
+    Args:
+        mirrored: scores with the embeddings of each image and its mirror image averaged, shown next to the others.
+    """
+    table = Table("predictor", title=f"{title}: {scores.n:,} samples", title_justify="left")
+    for column in ("accuracy", "balanced", "AUC", *(["mirrored", "balanced", "AUC"] if mirrored else [])):
+        table.add_column(column, justify="right")
+    for name in scores.predictors:
+        table.add_row(name, *(cell for part in (scores, mirrored) if part for cell in _cells(part.predictors[name])))
+    print_table(table)
+    if len(class_names) <= _MOST_CLASSES:
+        which = next(iter(scores.predictors)) + (" without mirror images" if mirrored else "")
+        _print_confusion(scores.confusion, class_names, title=f"confusion matrix of {which}, one row per true class")
+
+
+def _cells(scores: PredictorScores) -> list[str]:
+    auc = "-" if scores.auc is None else f"{scores.auc:.4f}"
+    return [percent(scores.accuracy), percent(scores.balanced_accuracy), auc]
+
+
+def _print_confusion(confusion: Sequence[Sequence[int]], class_names: Sequence[str], *, title: str) -> None:
+    # Without borders and padding, ten classes fit a terminal of 80 columns.
+    table = Table(title=title, title_justify="left", box=SIMPLE, padding=0)
+    table.add_column("", overflow="fold")
+    widest = max(len(str(count)) for row in confusion for count in row)
+    for name in class_names:
+        # On a narrow terminal, names may wrap over several lines; numbers may not.
+        table.add_column(one_line(name), justify="right", overflow="fold", min_width=widest)
+    for name, row in zip(class_names, confusion, strict=True):
+        table.add_row(one_line(name), *map(str, row))
+    print_table(table)
+
+
+def print_subclasses(subclasses: Mapping[str, Mapping[str, int]], *, mirrored: bool) -> None:
+    """Print how often each subclass was predicted, and how often its class was right.
+
+    Args:
+        mirrored: whether the scores above have a column for mirror images, which these do not use.
+    """
+    title = "subclasses" + (", without mirror images" if mirrored else "")
+    table = Table("subclass", title=title, title_justify="left")
+    table.add_column("predicted", justify="right")
+    table.add_column("class right", justify="right")
+    for name, found in subclasses.items():
+        right = percent(found["right"] / found["decided"]) if found["decided"] else "-"
+        table.add_row(one_line(name), str(found["decided"]), right)
+    print_table(table)

@@ -1,0 +1,47 @@
+"""Optional dependencies: which modules each extra installs, and which commands need them.
+
+Losses, predictors and estimators need none of these. pyproject.toml lists the packages of each extra.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import NamedTuple
+
+from deeplda.errors import InputError
+
+
+class Extra(NamedTuple):
+    """The modules that an extra installs, and the commands that need them."""
+
+    title: str
+    modules: tuple[str, ...]
+    commands: tuple[str, ...]
+
+
+EXTRAS = {
+    "cli": Extra(
+        "command-line",
+        modules=("cyclopts", "rich", "matplotlib", "PIL", "pooch", "requests"),
+        commands=("train", "evaluate", "predict", "report", "doctor", "export", "network", "sweep", "table", "data"),
+    ),
+    "sweep": Extra("sweep", modules=("optuna", "sqlalchemy"), commands=("sweep",)),
+    "export": Extra("export", modules=("onnx", "onnxscript", "onnxruntime"), commands=("export --format onnx",)),
+    "tensorboard": Extra("TensorBoard", modules=("tensorboard",), commands=("train --tensorboard",)),
+}
+
+
+def require(extra: str, user: str) -> None:
+    """Raise InputError, saying what to install, if a module of `extra` is missing. `user` is what needs it."""
+    title, modules, _ = EXTRAS[extra]
+    for module in modules:
+        if not _is_installed(module):
+            reason = f"{user} needs the {title} extra ({module} is not installed)"
+            raise InputError(f"{reason}: pip install 'deeplda[{extra}]'")
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except (ImportError, ValueError):  # ValueError: sys.modules has None for it, which blocks the import
+        return False

@@ -1,0 +1,89 @@
+"""`deeplda train`: run folders, resuming, objectives and networks."""
+
+import json
+
+import numpy as np
+from command import QUICK, deeplda, only_sentence
+from PIL import Image
+
+
+def test_train_prints_one_json_object(home):
+    summary = json.loads((home / "train.json").read_text())
+    assert summary["run"] == "runs/digits"
+    assert summary["epochs"] == 2
+    assert set(summary["test"]["predictors"]) == {"hyperplanes", "nearest_mean", "classic_lda"}
+    assert summary["test"]["accuracy"] > 0.8
+
+
+def test_the_run_folder_is_as_promised(home):
+    run = home / "runs" / "digits"
+    for name in ("run.toml", "environment.json", "metrics.jsonl", "model/weights.safetensors", "model/model.json"):
+        assert (run / name).is_file(), name
+    for name in ("last", "previous", "best"):
+        assert (run / "checkpoints" / name / "state.safetensors").is_file(), name
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [row["kind"] for row in rows] == ["epoch", "epoch", "summary"]
+    assert len(rows[0]["eigenvalues"]) == 9
+
+
+def test_a_known_name_wins_over_a_folder(tmp_path):
+    (tmp_path / "digits").mkdir()
+    deeplda("train", "digits", *QUICK, "--run", "run", cwd=tmp_path, check=0)
+    assert 'data = "digits"' in (tmp_path / "run" / "run.toml").read_text()
+
+
+def test_a_finished_run_says_so(home):
+    done = deeplda("train", "--resume", "--run", "runs/digits", cwd=home, check=0)
+    assert "is already finished" in done.stderr
+
+
+def test_nothing_to_resume_is_said(tmp_path):
+    done = deeplda("train", "--resume", "--run", "runs/typo", *QUICK, cwd=tmp_path, check=0)
+    assert "there is no run in runs/typo to resume" in done.stderr
+
+
+def test_a_second_run_gets_a_folder_of_its_own(tmp_path):
+    for expected in ("runs/digits-lda", "runs/digits-lda-2"):
+        done = deeplda("train", "--epochs", "1", "--width", "0.1", "--json", "--quiet", cwd=tmp_path, check=0)
+        assert json.loads(done.stdout)["run"] == expected
+
+
+def test_cross_entropy_reports_softmax(tmp_path):
+    given = ("--objective", "cce", *QUICK, "--embedding-dim", "5", "--alpha", "0.5")
+    done = deeplda("train", *given, "--json", cwd=tmp_path, check=0)
+    assert "note: --alpha has no effect on training with objective cce" in done.stderr.splitlines()
+    summary = json.loads(done.stdout)
+    assert set(summary["test"]["predictors"]) == {"softmax"}
+    assert summary["run"] == "runs/digits-cce"
+    again = json.loads(deeplda("evaluate", "runs/digits-cce", "--json", cwd=tmp_path, check=0).stdout)
+    assert again["accuracy"] == summary["test"]["accuracy"]
+    Image.new("L", (8, 8)).save(tmp_path / "one.png")
+    refused = deeplda("predict", "runs/digits-cce", "one.png", "--distance", cwd=tmp_path)
+    assert "cross-entropy" in only_sentence(refused)
+
+
+def test_rows_of_numbers_and_balanced_weights(tmp_path):
+    rng = np.random.default_rng(0)
+    y = rng.choice(["yes", "no"], 300, p=[0.8, 0.2])
+    x = rng.normal(size=(300, 5)) + 2 * (y == "yes")[:, None]
+    np.savez(tmp_path / "rows.npz", x_train=x, y_train=y)
+    arguments = ("train", "rows.npz", "--class-weight", "balanced", "--epochs", "3", "--quiet", "--json")
+    done = deeplda(*arguments, cwd=tmp_path, check=0)
+    assert done.stderr == ""
+    assert json.loads(done.stdout)["class_names"] == ["no", "yes"]
+    assert "takes rows of numbers" in only_sentence(deeplda("predict", "runs/rows-lda", "rows.npz", cwd=tmp_path))
+    np.savez(tmp_path / "rows.npz", x_train=np.vstack([x, x[:1]]), y_train=[*y, y[0]])
+    done = deeplda("evaluate", "runs/rows-lda", cwd=tmp_path, check=0)
+    assert "has changed since runs/rows-lda was trained" in done.stderr
+
+
+def test_a_network_of_ones_own(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\n"
+        "def make(shape, embedding_dim):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, embedding_dim))\n"
+    )
+    done = deeplda("train", "--network", "mine:make", "--epochs", "1", "--run", "r", cwd=tmp_path, check=0)
+    assert "  deeplda evaluate r --network mine:make\n" in done.stdout
+    assert "without your permission" in only_sentence(deeplda("evaluate", "r", cwd=tmp_path))
+    deeplda("evaluate", "r", "--network", "mine:make", cwd=tmp_path, check=0)
