@@ -34,7 +34,7 @@ from deeplda.experiments.sweep_folder import Sweep, exclusive, is_locked, open_s
 from deeplda.experiments.sweep_storage import reporting_lost_storage
 from deeplda.experiments.trial_queue import Attempt, LostTrialError, TrialResult
 from deeplda.training.checkpoint import Counters
-from deeplda.training.config import LoopConfig, RunConfig
+from deeplda.training.config import DataSettings, LoopConfig, RunConfig
 from deeplda.training.metrics import EpochRow, Scores
 from deeplda.training.pipeline import asked_to_stop, run_to_end
 from deeplda.training.progress import Progress
@@ -71,7 +71,7 @@ class TrialProgress(Progress):
 
 def require_validation(config: LoopConfig, data: Data) -> None:
     """Raise InputError if there is no validation part, by which a sweep chooses."""
-    if config.train_on_all:
+    if isinstance(config, DataSettings) and config.train_on_all:
         raise InputError(
             "a sweep chooses by validation accuracy, but train_on_all trains on the validation part: pass "
             "--no-train-on-all, or set train_on_all to false in sweep.toml"
@@ -158,7 +158,7 @@ def _train(sweep: Sweep, attempt: Attempt, progress: Progress, stop: Callable[[]
     config, folder = sweep.definition.config(own), sweep.run_folder(attempt.name)
     if (folder / "run.toml").exists() and RunConfig.read(folder / "run.toml").to_toml() != config.to_toml():
         raise InputError(f"{folder} has a run with other settings: remove it, or choose another --sweep folder")
-    summary = run_to_end(config, folder, progress, stop, stages=sweep.folder / "stages")
+    summary = run_to_end(config, folder, progress, stop, stages=sweep.folder / "stages").summary
     if not isinstance(summary.validation, Scores):
         raise InputError(f"{folder} has no validation accuracy, by which a sweep chooses")
     return TrialResult(validation=summary.validation.accuracy, seconds=summary.seconds)
