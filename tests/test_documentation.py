@@ -60,7 +60,7 @@ def loop_names() -> dict[str, Any]:
         "nn": nn,
         "torch": torch,
         "network": network,
-        "criterion": deeplda.RDLDALoss(),
+        "criterion": deeplda.DeepLDALoss(),
         "optimizer": torch.optim.SGD(network.parameters(), 0.1),
         "loader": [(torch.randn(150, 64), torch.arange(150) % 10) for _ in range(2)],
         "x_train": torch.randn(150, 64),

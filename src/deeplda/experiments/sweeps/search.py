@@ -8,13 +8,11 @@ from optuna import Study
 from optuna.samplers import TPESampler
 from optuna.trial import Trial
 
+from deeplda.core.checks import statistics_for
 from deeplda.experiments.sweeps.definition import Definition
 
 _LAM = (1e-5, 1e-1)
 _LEARNING_RATE_FACTOR = 10
-_STATISTICS = ("smallest", "wilks", "pillai", "hotelling")
-# With these S_B need not be positive, which the other statistics need.
-_STATISTICS_OF_DORFER = ("smallest", "hotelling")
 
 
 def draw(study: Study, trial_id: int, number: int, definition: Definition) -> dict[str, Any]:
@@ -34,8 +32,6 @@ def draw(study: Study, trial_id: int, number: int, definition: Definition) -> di
         "learning_rate": trial.suggest_float(
             "learning_rate", rate / _LEARNING_RATE_FACTOR, rate * _LEARNING_RATE_FACTOR, log=True
         ),
-        "statistic": trial.suggest_categorical(
-            "statistic", _STATISTICS_OF_DORFER if base.scatter == "dorfer" else _STATISTICS
-        ),
+        "statistic": trial.suggest_categorical("statistic", statistics_for(base.scatter)),
         "seed": definition.search.seed,
     }
