@@ -29,7 +29,7 @@ from deeplda.io import expanded
 from deeplda.model import Model, read_card
 from deeplda.networks.inspection import output_width
 from deeplda.predictors import discriminant_directions
-from deeplda.sampling import stratified, sufficient_batch_size
+from deeplda.sampling import stratified_split, sufficient_batch_size
 from deeplda.training.config import RunConfig
 from deeplda.training.evaluation import gather_statistics
 from deeplda.training.loop import train
@@ -88,7 +88,7 @@ def held_out(labels: NDArray[np.int64], fraction: float, seed: int) -> tuple[NDA
             got(f"validation_fraction is {fraction!r}", need="a number between 0 and 1", do="0.1 is the default")
         )
     size = max(1, round(fraction * len(labels)))
-    train, validation = stratified(labels, size, np.random.Generator(np.random.PCG64(seed)))
+    train, validation = stratified_split(labels, size, np.random.Generator(np.random.PCG64(seed)))
     if not len(validation):
         raise InputError(
             got(
