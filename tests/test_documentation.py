@@ -20,9 +20,9 @@ from cyclopts import App
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+import deeplda.core
 import deeplda.data
 import deeplda.networks
-import deeplda.objective
 import deeplda.predictors
 import deeplda.report.figures
 import deeplda.subclasses
@@ -247,7 +247,7 @@ def test_the_examples_of_docstrings_are_true():
 
 @pytest.mark.parametrize(
     "module",
-    [deeplda, deeplda.objective, deeplda.predictors, deeplda.networks, deeplda.subclasses, deeplda.report.figures],
+    [deeplda, deeplda.core, deeplda.predictors, deeplda.networks, deeplda.subclasses, deeplda.report.figures],
     ids=lambda m: m.__name__,
 )
 def test_every_public_name_is_in_the_api(module):
