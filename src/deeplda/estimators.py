@@ -469,7 +469,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         try:
             with warnings.catch_warnings():
                 # The batches of a small table are what they are, and the ridge is there for them.
-                warnings.filterwarnings("ignore", ".*the ridge lam=.* rather than the data decides", UserWarning)
+                warnings.filterwarnings("ignore", ".*the ridge lam=", UserWarning)
                 if config.subclasses != 1:
                     clusters = find_subclasses(config, data, progress)
                     data, subclasses = on_subclasses(data, clusters), clusters.map

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -54,7 +53,7 @@ class _EpochBatchSampler(Sampler[list[int]], ABC):
         """Return the batches of an epoch, before they are split among the ranks."""
 
     def _check(self) -> None:
-        if not isinstance(self.batch_size, Integral) or self.batch_size < 1:
+        if self.batch_size < 1 or self.batch_size != int(self.batch_size):
             raise ValueError(f"batch_size must be an integer >= 1, got {self.batch_size}")
         if not 0 <= self.rank < self.num_replicas:
             raise ValueError(
