@@ -20,8 +20,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from deeplda.core.checks import Scatter
-from deeplda.core.statistics import StatisticName
+from deeplda.core.checks import Scatter, StatisticName
 from deeplda.data.dataset import Data, Part
 from deeplda.device import kept_generators
 from deeplda.errors import InputError, code_not_run, got
@@ -40,7 +39,7 @@ from deeplda.io import expanded
 from deeplda.model import Normalisation, read_card
 from deeplda.networks.inspection import output_width
 from deeplda.predictors import discriminant_directions
-from deeplda.sampling import stratified, sufficient_batch_size
+from deeplda.sampling import stratified_split, sufficient_batch_size
 from deeplda.training.config import FitConfig
 from deeplda.training.evaluation import gather_statistics
 from deeplda.training.loop import run_epochs
@@ -509,7 +508,7 @@ def _held_out(labels: NDArray[np.int64], fraction: float, seed: int) -> tuple[ND
     if isinstance(fraction, bool | str) or not 0 < fraction < 1:
         raise InputError(f"validation_fraction must be between 0 and 1, got {fraction!r}")
     size = max(1, round(fraction * len(labels)))
-    train, validation = stratified(labels, size, np.random.Generator(np.random.PCG64(seed)))
+    train, validation = stratified_split(labels, size, np.random.Generator(np.random.PCG64(seed)))
     if not len(validation):
         raise InputError(
             got(

@@ -57,7 +57,7 @@ def _with_room_for(state: dict[str, Tensor], card: ModelCard, network: nn.Module
             network = network or build_network(card.network, card.sample_shape, card.embedding_dim, width=card.width)
             model = Model(card, network)
             for name in card.predictors:
-                model.named_predictor(name).reserve(len(card.subclass_map), card.embedding_dim)
+                model.named_predictor(name)._reserve(len(card.subclass_map), card.embedding_dim)
     except InputError:
         raise
     except ValueError as error:
@@ -80,7 +80,7 @@ def _load_weights(model: Model, state: dict[str, Tensor], file: Path) -> None:
     if gathered:
         statistics = _checked_statistics(gathered, model.card, file)
         for name in model.card.predictors:
-            model.named_predictor(name).recall(statistics)
+            model.named_predictor(name)._statistics = statistics
 
 
 def _alike(expected: Tensor, found: Tensor) -> bool:

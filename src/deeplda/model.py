@@ -150,7 +150,7 @@ class Model(nn.Module):
     @property
     def statistics(self) -> FeatureStatistics | None:
         """Of the embedding of the training part; cross-entropy has none."""
-        return self.predictor.fitted_on
+        return self.predictor._statistics
 
     @property
     def class_names(self) -> tuple[str, ...]:

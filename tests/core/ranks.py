@@ -25,7 +25,7 @@ class RankPool:
     def __init__(self, size: int, folder: Path) -> None:
         self.size = size
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["deeplda.objective"])
+        context.set_forkserver_preload(["deeplda.losses"])
         self._pipes, self._processes = [], []
         for rank in range(size):
             ours, theirs = context.Pipe()

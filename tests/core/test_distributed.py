@@ -1,4 +1,4 @@
-"""RDLDALoss under torch.distributed: ranks that share a batch compute what one process does with all of it."""
+"""DeepLDALoss under torch.distributed: ranks that share a batch compute the same as one process with all of it."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ranks import RankPool, values
 
-from deeplda import RDLDALoss
+from deeplda import DeepLDALoss
 
 FAR_APART = np.array([3, 10**6, 2**40, 2**62])
 pytestmark = pytest.mark.filterwarnings(r"ignore:\d+ classes can differ:UserWarning")
@@ -40,7 +40,7 @@ LAYOUTS = ("even", "uneven", "empty", "by class")
 
 def one_process(h, y, options, dtype=None):
     features, labels = tensors(h, y) if dtype is None else tensors(h, y, dtype)
-    criterion = RDLDALoss(**options)
+    criterion = DeepLDALoss(**options)
     value = criterion(features, labels)
     value.backward()
     return value.item(), features.grad.numpy(), criterion.diagnostics.eigenvalues.numpy()
@@ -72,6 +72,15 @@ def test_one_process_and_many_agree(pool, statistic, scatter, class_weight, layo
     for alpha in (0.0, 0.6, 1.0):
         options = {"statistic": statistic, "scatter": scatter, "class_weight": class_weight, "alpha": alpha}
         assert_same(across_ranks(pool, parts, h, y, options), one_process(h, y, options))
+
+
+@pytest.mark.parametrize(("statistic", "scatter"), [(rank_jobs.mixed, "pooled"), (rank_jobs.mixed, "dorfer")])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_callable_statistic(pool, statistic, scatter, layout):
+    h, y = gaussian_batch(90, 6, 4)
+    options = {"statistic": statistic, "scatter": scatter, "alpha": 0.6}
+    found = across_ranks(pool, split(y, layout, pool.size), h, y, options)
+    assert_same(found, one_process(h, y, options))
 
 
 @pytest.mark.parametrize("shape", [(90, 3, 7), (60, 5, 5), (200, 12, 2)], ids=["d < C - 1", "d = C", "two classes"])
@@ -147,7 +156,7 @@ def test_any_sharing_of_any_batch(pool, data):
 def test_diagnostics_are_of_the_whole_batch(pool):
     h, y = gaussian_batch(90, 6, 4)
     h[:, 2] = 3.3
-    criterion = RDLDALoss()
+    criterion = DeepLDALoss()
     criterion(*tensors(h, y))
     parts = split(y, "by class", pool.size)
     for found in values(pool.run(rank_jobs.figures, [(h[rows], y[rows]) for rows in parts])):
@@ -178,23 +187,23 @@ def bad_batches():
     good, nan, inf = (h, y), h.copy(), h.copy()
     nan[3, 2], inf[0, 0] = np.nan, -np.inf
     return {
-        "NaN": (good, (nan, y), ValueError, "on rank 1: features holds 1 NaN and 0 infinite values of 240"),
-        "infinite": ((inf, y), good, ValueError, "on rank 0: features holds 0 NaN and 1 infinite values"),
-        "both": ((nan, y), (inf, y), ValueError, "on rank 0: features holds 1 NaN"),
-        "integers": (good, (h.astype(np.int64), y), TypeError, "on rank 1: features is of torch.int64"),
-        "float labels": (good, (h, y.astype(float)), TypeError, "on rank 1: labels is of torch.float64"),
-        "no tensor": (good, (h.tolist(), y), TypeError, "on rank 1: features is a list, need a tensor"),
-        "nothing": (good, (None, None), TypeError, "on rank 1: features is a NoneType"),
+        "NaN": (good, (nan, y), ValueError, "on rank 1: features has 1 NaN and 0 infinite values of 240"),
+        "infinite": ((inf, y), good, ValueError, "on rank 0: features has 0 NaN and 1 infinite values"),
+        "both": ((nan, y), (inf, y), ValueError, "on rank 0: features has 1 NaN"),
+        "integers": (good, (h.astype(np.int64), y), TypeError, "on rank 1: features has dtype torch.int64"),
+        "float labels": (good, (h, y.astype(float)), TypeError, "on rank 1: labels has dtype torch.float64"),
+        "no tensor": (good, (h.tolist(), y), TypeError, "on rank 1: features is of type list"),
+        "nothing": (good, (None, None), TypeError, "on rank 1: features is of type NoneType"),
         "3-d": (good, (h[:, :, None], y), ValueError, r"on rank 1: features has shape \(40, 6, 1\), need \(n, d\)"),
         "labels short": ((h, y[:-1]), good, ValueError, r"on rank 0: labels has shape \(39,\), need \(40,\)"),
-        "negative label": (good, (h, y - 1), ValueError, "on rank 1: labels holds -1"),
+        "negative label": (good, (h, y - 1), ValueError, "on rank 1: labels contains -1"),
         "no column": (good, (h[:, :0], y), ValueError, r"on rank 1: features has shape \(40, 0\)"),
         "other width": (good, (h[:, :5], y), ValueError, "features has 5 columns on rank 1 and 6 on rank 0"),
         "other precision": (
             good,
             (h.astype(np.float32), y),
             ValueError,
-            "features is of another dtype on rank 1 than on rank 0",
+            "a different dtype on rank 1 than on rank 0",
         ),
         "one class": ((h, y * 0 + 7), (h, y * 0 + 7), ValueError, "all .* labels are 7, need at least two classes"),
         "empty": ((h[:0], y[:0]), (h[:0], y[:0]), ValueError, r"features has shape \(0, 6\) on every rank"),
@@ -212,11 +221,12 @@ def test_all_ranks_raise_the_same_error(pool, first, second, error, message):
     test_label_ids_far_apart(pool)
 
 
-def test_other_options_on_a_rank(pool):
+@pytest.mark.parametrize("options", [{"alpha": 0.0}, {"statistic": rank_jobs.mixed}])
+def test_other_options_on_a_rank(pool, options):
     h, y = gaussian_batch(40, 6, 4)
-    jobs = [(h, y, {"alpha": 0.0} if rank == 1 else {}) for rank in range(pool.size)]
+    jobs = [(h, y, options if rank == 1 else {}) for rank in range(pool.size)]
     for found in pool.run(rank_jobs.loss_of_anything, jobs):
-        with pytest.raises(ValueError, match="RDLDALoss has other options on rank 1 than on rank 0"):
+        with pytest.raises(ValueError, match="different options on rank 1 than on rank 0"):
             raise found
 
 
@@ -225,7 +235,7 @@ def test_warnings_are_of_the_whole_batch_and_said_once(pool):
     parts = split(y, "by class", pool.size)
     first, *others = values(pool.run(rank_jobs.warnings_of_loss, [(h[rows], y[rows]) for rows in parts]))
     assert [message.partition(":")[0] for message in first] == [
-        "7 classes can differ in 6 directions and the features have 3"
+        "7 classes can differ in 6 directions, but the features have only 3 dimensions"
     ]
     assert not any(others)
 
@@ -234,7 +244,7 @@ def test_eval_mode_is_local(pool):
     h, y = gaussian_batch(90, 6, 4)
     parts = split(y, "even", pool.size)
     found = values(pool.run(rank_jobs.loss_in_eval_mode, [(h[rows], y[rows]) for rows in parts]))
-    assert found == [RDLDALoss()(*tensors(h[rows], y[rows])).item() for rows in parts]
+    assert found == [DeepLDALoss()(*tensors(h[rows], y[rows])).item() for rows in parts]
 
 
 def test_a_group_of_one_rank_is_local(pool):
@@ -246,7 +256,7 @@ def test_a_group_of_one_rank_is_local(pool):
         np.asarray(x).tolist() for x in one_process(h[parts[0]], y[parts[0]], {})[:2]
     )
     for found in others:
-        with pytest.raises(ValueError, match="process_group is one that this process is not in"):
+        with pytest.raises(ValueError, match="process_group does not include this process"):
             raise found
 
 
@@ -264,7 +274,7 @@ def test_a_group_of_some_ranks(pool):
     h[parts[-1][0], 0] = np.nan
     results = pool.run(rank_jobs.error_in_a_subgroup, [(members, h[rows], y[rows]) for rows in parts])
     for found in results[-2:]:
-        with pytest.raises(ValueError, match=f"on rank {pool.size - 1}: features holds 1 NaN"):
+        with pytest.raises(ValueError, match=f"on rank {pool.size - 1}: features has 1 NaN"):
             raise found
 
 

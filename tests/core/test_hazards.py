@@ -6,7 +6,7 @@ import torch
 from batches import STATISTICS, gaussian_batch, relative_error, tensors
 from oracle import oracle
 
-from deeplda import RDLDALoss
+from deeplda import DeepLDALoss
 from deeplda.core import moments
 from deeplda.core.moments import class_moments
 
@@ -16,7 +16,7 @@ every_statistic = pytest.mark.parametrize("statistic", STATISTICS)
 
 def assert_is_oracle(h, y, *, value_error=1e-9, gradient_error=1e-8, dtype=torch.float64, **options):
     features, labels = tensors(h, y, dtype)
-    loss = RDLDALoss(**options)(features, labels)
+    loss = DeepLDALoss(**options)(features, labels)
     loss.backward()
     true = oracle(features.detach().double().numpy(), y, **options)
     assert loss.item() == pytest.approx(true.value, rel=value_error, abs=1e-15)
@@ -35,7 +35,7 @@ def simplex_batch(classes: int, d: int) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize(("classes", "d"), [(4, 4), (4, 7)])
 def test_equal_eigenvalues(statistic, alpha, classes, d):
     h, y = simplex_batch(classes, d)
-    criterion = RDLDALoss(statistic=statistic, alpha=alpha)
+    criterion = DeepLDALoss(statistic=statistic, alpha=alpha)
     criterion(*tensors(h, y))
     eigenvalues = criterion.diagnostics.eigenvalues
     assert eigenvalues.max() - eigenvalues.min() < 1e-12 * eigenvalues.max()
@@ -49,7 +49,7 @@ def test_dead_dimensions(statistic, alpha):
     h[:, [1, 4, 5]] = 0.0
     assert_is_oracle(h, y, statistic=statistic, alpha=alpha)
     features, labels = tensors(h, y)
-    RDLDALoss(statistic=statistic, alpha=alpha)(features, labels).backward()
+    DeepLDALoss(statistic=statistic, alpha=alpha)(features, labels).backward()
     assert (features.grad[:, [1, 4, 5]] == 0).all()
 
 
@@ -79,7 +79,7 @@ def test_missing_classes_and_ids_far_apart(statistic):
     h, y = gaussian_batch(60, 4, 3)
     far = np.array([3, 10**6, 2**62])[y]
     features, labels = tensors(h, y)
-    criterion = RDLDALoss(statistic=statistic)
+    criterion = DeepLDALoss(statistic=statistic)
     assert torch.equal(criterion(features, torch.tensor(far)), criterion(features, labels))
 
 
@@ -116,7 +116,7 @@ def test_one_dimension_and_two_classes(statistic):
 def test_a_thousand_classes(statistic, d):
     h, y = gaussian_batch(2500, d, 1000)
     features, labels = tensors(h, y, torch.float32)
-    loss = RDLDALoss(statistic=statistic)(features, labels)
+    loss = DeepLDALoss(statistic=statistic)(features, labels)
     loss.backward()
     assert torch.isfinite(features.grad).all()
     if d == 40:
@@ -144,7 +144,7 @@ def test_features_that_float32_hardly_has(scale, lam, monkeypatch):
     monkeypatch.setattr(moments, "_SMALL_PRODUCT", 0)
     h, y = gaussian_batch(60, 5, 3)
     features, labels = tensors(h * scale, y, torch.float32)
-    loss = RDLDALoss(lam=lam)(features, labels)
+    loss = DeepLDALoss(lam=lam)(features, labels)
     true = oracle(features.detach().double().numpy(), y, lam=lam)
     assert loss.item() == pytest.approx(true.value, rel=1e-5, abs=1e-15)
     found = class_moments(features.detach(), labels)
@@ -159,7 +159,7 @@ def test_features_that_float32_hardly_has(scale, lam, monkeypatch):
 class TestCollapse:
     def test_all_features_equal(self, statistic, alpha, lam, dtype):
         features = torch.full((20, 4), 7.7, dtype=dtype, requires_grad=True)
-        loss = RDLDALoss(statistic=statistic, alpha=alpha, lam=lam)(features, torch.arange(20) % 3)
+        loss = DeepLDALoss(statistic=statistic, alpha=alpha, lam=lam)(features, torch.arange(20) % 3)
         loss.backward()
         # Without a ridge the last bit of the means is all there is to see.
         assert abs(loss.item()) < (1e-9 if lam else 1e-3)
@@ -169,7 +169,7 @@ class TestCollapse:
     def test_every_class_is_a_point(self, statistic, alpha, lam, dtype, scale):
         labels = torch.arange(20) % 3
         features = (torch.eye(3, 4, dtype=dtype)[labels] * scale).requires_grad_()
-        loss = RDLDALoss(statistic=statistic, alpha=alpha, lam=lam)(features, labels)
+        loss = DeepLDALoss(statistic=statistic, alpha=alpha, lam=lam)(features, labels)
         loss.backward()
         assert torch.isfinite(loss)
         assert loss <= 0
@@ -181,7 +181,7 @@ class TestCollapse:
         means = np.stack([h[y == c].mean(0) for c in range(3)])
         h = h - means[y] + np.arange(3)[y][:, None] * np.ones(4)
         features, labels = tensors(h, y, dtype)
-        loss = RDLDALoss(statistic=statistic, alpha=alpha, lam=lam)(features, labels)
+        loss = DeepLDALoss(statistic=statistic, alpha=alpha, lam=lam)(features, labels)
         loss.backward()
         assert torch.isfinite(features.grad).all()
         true = oracle(features.detach().double().numpy(), y, statistic=statistic, alpha=alpha, lam=lam)

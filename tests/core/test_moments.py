@@ -101,7 +101,7 @@ def test_merged_moments_are_those_of_the_whole(seed, n, d, classes, data):
 def test_merging_different_widths_is_refused():
     narrow = class_moments(torch.randn(4, 2), torch.tensor([0, 0, 1, 1]))
     wide = class_moments(torch.randn(4, 3), torch.tensor([0, 0, 1, 1]))
-    with pytest.raises(ValueError, match="of 3 dimensions, need 2"):
+    with pytest.raises(ValueError, match="3 dimensions, need 2"):
         narrow.merge(wide)
 
 

@@ -10,7 +10,7 @@ from batches import COMBINATIONS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deeplda import RDLDALoss
+from deeplda import DeepLDALoss
 from deeplda.core import moments
 
 pytestmark = pytest.mark.filterwarnings(r"ignore:\d+ classes can differ:UserWarning", "ignore:a batch of:UserWarning")
@@ -32,7 +32,7 @@ def sound_batches(draw):
 def value_of(features, labels, alpha, combination, lam=1e-3):
     statistic, scatter, class_weight = combination
     # All eigenvalues within epsilon: otherwise rounding could move one across the threshold.
-    criterion = RDLDALoss(
+    criterion = DeepLDALoss(
         alpha=alpha, lam=lam, epsilon=1e9, statistic=statistic, scatter=scatter, class_weight=class_weight
     )
     return criterion(features, labels).item()
@@ -137,7 +137,7 @@ def assert_finite(batch, alpha, combination, lam, dtype):
     h, y = batch
     statistic, scatter, class_weight = combination
     features = torch.tensor(h, dtype=dtype, requires_grad=True)
-    criterion = RDLDALoss(alpha=alpha, lam=lam, statistic=statistic, scatter=scatter, class_weight=class_weight)
+    criterion = DeepLDALoss(alpha=alpha, lam=lam, statistic=statistic, scatter=scatter, class_weight=class_weight)
     loss = criterion(features, torch.tensor(y))
     loss.backward()
     assert torch.isfinite(loss)

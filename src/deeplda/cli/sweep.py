@@ -288,7 +288,7 @@ def _check(definition: SweepDefinition) -> None:
 
     config = next(definition.config(own) for own in definition.trials().values())
     data = read_data(config)
-    require_validation(config, data)
+    require_validation(data)
     check_settings(config, data)
 
 

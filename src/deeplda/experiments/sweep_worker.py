@@ -18,14 +18,13 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import get_args
 
 import torch
 from optuna import Study
 from optuna.samplers import TPESampler
 from optuna.trial import Trial
 
-from deeplda.core.statistics import StatisticName
+from deeplda.core.checks import statistics_for
 from deeplda.data import Data
 from deeplda.errors import InputError, StoppedError, TrainingError, unwritten
 from deeplda.experiments.results import write_trials
@@ -34,7 +33,7 @@ from deeplda.experiments.sweep_folder import Sweep, exclusive, is_locked, open_s
 from deeplda.experiments.sweep_storage import reporting_lost_storage
 from deeplda.experiments.trial_queue import Attempt, LostTrialError, TrialResult
 from deeplda.training.checkpoint import Counters
-from deeplda.training.config import DataSettings, LoopConfig, RunConfig
+from deeplda.training.config import LoopConfig, RunConfig
 from deeplda.training.metrics import EpochRow, Scores
 from deeplda.training.pipeline import asked_to_stop, run_to_end
 from deeplda.training.progress import Progress
@@ -45,8 +44,6 @@ _DEAD_SECONDS = 90.0
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _LAM_RANGE = (1e-5, 1e-1)
 _LEARNING_RATE_FACTOR = 10
-# scatter "dorfer" works only with these.
-_STATISTICS_OF_DORFER = ("smallest", "hotelling")
 
 
 class PrunedError(Exception):
@@ -60,7 +57,7 @@ class TrialProgress(Progress):
         self._report = report
 
     def start(self, config: LoopConfig, data: Data, counters: Counters, notes: list[str]) -> None:
-        require_validation(config, data)
+        require_validation(data)
         super().start(config, data, counters, notes)
 
     def epoch(self, row: EpochRow, counters: Counters) -> None:
@@ -69,15 +66,13 @@ class TrialProgress(Progress):
             self._report(counters.epoch, row.validation.accuracy)
 
 
-def require_validation(config: LoopConfig, data: Data) -> None:
+def require_validation(data: Data) -> None:
     """Raise InputError if there is no validation part, by which a sweep chooses."""
-    if isinstance(config, DataSettings) and config.train_on_all:
-        raise InputError(
-            "a sweep chooses by validation accuracy, but train_on_all trains on the validation part: pass "
-            "--no-train-on-all, or set train_on_all to false in sweep.toml"
-        )
     if len(data.val) == 0:
-        raise InputError(f"{data.name} has no validation part, by which a sweep chooses: add one")
+        raise InputError(
+            f"{data.name} has no validation part, by which a sweep chooses: add one; if train_on_all is set, pass "
+            "--no-train-on-all, or set it to false in sweep.toml"
+        )
 
 
 def work(sweep: Sweep, stop: Callable[[], bool]) -> None:
@@ -227,7 +222,7 @@ def draw(study: Study, trial_id: int, number: int, definition: SweepDefinition) 
     study.sampler = TPESampler(seed=definition.search.seed * 100_003 + number)
     trial = Trial(study, trial_id)
     rates = base.learning_rate / _LEARNING_RATE_FACTOR, base.learning_rate * _LEARNING_RATE_FACTOR
-    statistics = _STATISTICS_OF_DORFER if base.scatter == "dorfer" else get_args(StatisticName)
+    statistics = statistics_for(base.scatter)
     return {
         "alpha": trial.suggest_float("alpha", 0.0, 1.0),
         "lam": trial.suggest_float("lam", *_LAM_RANGE, log=True),

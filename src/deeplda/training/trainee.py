@@ -15,7 +15,7 @@ from deeplda.core.large_batch import large_batch_backward
 from deeplda.data.dataset import Data, Part
 from deeplda.device import arithmetic, kept_generators, pick_device, warn_where_slow
 from deeplda.errors import TrainingError, while_training
-from deeplda.losses import RDLDALoss
+from deeplda.losses import DeepLDALoss
 from deeplda.model import Model, ModelCard, Normalisation
 from deeplda.networks import StartsFromData, build_network, default_network, training_flops
 from deeplda.predictors import Softmax
@@ -124,14 +124,14 @@ class Classifier:
 
     def describe_step(self) -> str:
         """Return the range of the eigenvalues of the last batch, for the progress bar."""
-        if not isinstance(self.criterion, RDLDALoss):
+        if not isinstance(self.criterion, DeepLDALoss):
             return ""
         eigenvalues = self.criterion.diagnostics.eigenvalues
         return f"  eigenvalues {float(eigenvalues[0]):.2f} to {float(eigenvalues[-1]):.2f}"
 
     def _spectrum(self) -> Spectrum:
         """Return the spectrum of the last batch; empty for cross-entropy."""
-        if not isinstance(self.criterion, RDLDALoss):
+        if not isinstance(self.criterion, DeepLDALoss):
             return {}
         seen = self.criterion.diagnostics
         return {"eigenvalues": seen.eigenvalues.tolist(), "selected": seen.selected, "dead_dims": seen.dead_dims}
@@ -249,8 +249,13 @@ def _parallel(trained: nn.Module) -> DistributedDataParallel:
 def _build_criterion(config: FitConfig, train: Part, groups: int, world: World) -> nn.Module:
     """Build the discriminant loss, or cross-entropy with the same class weights."""
     if config.objective != "cce":
-        return RDLDALoss(
-            config.alpha, config.lam, config.epsilon, config.statistic, config.scatter, config.class_weight
+        return DeepLDALoss(
+            config.statistic,
+            alpha=config.alpha,
+            lam=config.lam,
+            epsilon=config.epsilon,
+            scatter=config.scatter,
+            class_weight=config.class_weight,
         )
     weights = torch.ones(groups)
     if config.class_weight is not None:
