@@ -76,7 +76,7 @@ def measure(model: Model, data: Data, embedding: NDArray[np.float32]) -> dict[st
     """Of one run; what has a value a dimension is an array."""
     some = data.train.take(stratified_sample(data.train.labels, FITTED_ON, seed=0))
     scored = torch.from_numpy(embedding)
-    decided = {name: model.named_predictor(name).predict(scored).numpy() for name in model.card.predictors}
+    decided = {name: model._named_predictor(name).predict(scored).numpy() for name in model.card.predictors}
     return {
         "fisher": fisher_ratios(embedding, data.test.labels),
         "accuracy": single_dimension_accuracy(model.transform(some.inputs), some.labels, embedding, data.test.labels),

@@ -64,13 +64,14 @@ def write(folder: Path, record: Record, model: Model, coordinates: dict[str, NDA
     Raises InputError where the folder is something else, or holds other files too.
     """
     folder = folder.absolute()
-    if folder.exists() and not (folder / _RECORD).is_file():
-        raise InputError(got(f"{folder} is there already", need="a new folder", do="choose another name"))
-    if others := sorted({file.name for file in folder.glob("*")} - _OURS):
-        what = f"{folder} holds {others[0]!r} beside a classifier"
-        raise InputError(got(what, need="a folder of its own to replace", do="choose another name"))
     with new_folder(folder) as temporary:
-        model.write(temporary)
+        # Checked here, where no other process can write the folder between the check and the end of the block.
+        if folder.exists() and not (folder / _RECORD).is_file():
+            raise InputError(got(f"{folder} already exists", need="a new folder", do="choose another name"))
+        if others := sorted({file.name for file in folder.glob("*")} - _OURS):
+            what = f"{folder} holds {others[0]!r} beside a classifier"
+            raise InputError(got(what, need="a folder of its own to replace", do="choose another name"))
+        model._write(temporary)
         save_file(coordinates, temporary / _COORDINATES)
         (temporary / _RECORD).write_text(record.model_dump_json(indent=2) + "\n", encoding="utf-8")
 

@@ -25,7 +25,7 @@ from deeplda.data import Data, Part
 from deeplda.device import kept_generators
 from deeplda.errors import InputError, code_not_run, got
 from deeplda.estimator_files import plain
-from deeplda.io import expanded
+from deeplda.io import expanded, read_folder
 from deeplda.model import Model, read_card
 from deeplda.networks.inspection import output_width
 from deeplda.predictors import discriminant_directions
@@ -416,6 +416,11 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     ) -> Self:
         """The classifier that `save` wrote. Where its network is code of your own, pass `network` as for training."""
         folder = expanded(path)
+        # Another process may replace the folder while its files are read.
+        return read_folder(folder, lambda: cls._read(folder, network, device))
+
+    @classmethod
+    def _read(cls, folder: Path, network: str | nn.Module | NetworkFactory | None, device: str) -> Self:
         record = saving.read_record(folder, cls.__name__, cls._get_param_names())
         parameters: dict[str, Any] = dict(record.parameters)
         named = parameters.get("network")
@@ -505,7 +510,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             update["network"] = f"{getattr(kind, '__module__', '')}:{name}"
         statistics = gather_statistics(model, part)
         if self.objective != "cce":
-            model.fit_statistics(statistics)
+            model._fit_statistics(statistics)
             update["predictors"] = (self.predictor, *(name for name in card.predictors if name != self.predictor))
         model.card = card.model_copy(update=update)
         model.predictor.bias += torch.as_tensor(log_weights[list(card.subclass_map.parents)]).to(model.predictor.bias)

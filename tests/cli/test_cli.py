@@ -200,7 +200,7 @@ def test_nothing_to_resume_is_said(tmp_path):
         (("predict", "nothing", "images"), "there is no folder nothing"),
         (("predict", "runs/digits"), "no files were given"),
         (("predict", "runs/digits", "nowhere.png"), "nowhere.png does not exist"),
-        (("network", "--input", "3by3"), "is no shape"),
+        (("network", "--input", "3by3"), "is not a shape"),
         (("network", "--embedding-dim", "9.9"), "9.9"),
         (("network", "--width", "10000"), "does not fit in memory"),
         (("data", "fetch", "digits"), "scikit-learn"),

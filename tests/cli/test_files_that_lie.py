@@ -73,8 +73,8 @@ def test_names_that_look_like_markup_are_names(run, capsys):
 def test_a_model_that_declares_a_huge_network(copied, run, refused):
     change(copied / "model" / "model.json", width=1e9)
     image = next(run.parent.rglob("*.png"))
-    assert "describes more than the weights hold" in refused("predict", copied, image)
-    assert "describes more than the weights hold" in refused("evaluate", copied)
+    assert "does not fit" in refused("predict", copied, image)
+    assert "does not fit" in refused("evaluate", copied)
 
 
 def test_settings_that_are_none(copied, refused):

@@ -192,7 +192,7 @@ def _model_files():
     labels = torch.arange(12) % 4
     statistics = FeatureStatistics.for_labels(labels)
     statistics.update(torch.randn(12, 3), labels)
-    model.fit_statistics(statistics)
+    model._fit_statistics(statistics)
     return files_of(model.write)
 
 

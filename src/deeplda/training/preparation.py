@@ -9,14 +9,12 @@ import numpy as np
 from deeplda.data import Data, load_data
 from deeplda.device import pick_device
 from deeplda.errors import InputError, got
-from deeplda.memory import available_memory
 from deeplda.model import no_mirror_image
-from deeplda.networks.allocation import AllocationLimit
 from deeplda.sampling import sufficient_batch_size
 from deeplda.subclasses import SubclassMap
 from deeplda.training.config import RunConfig
 from deeplda.training.parallel import ALONE, World
-from deeplda.training.trainee import network_of
+from deeplda.training.trainee import check_network_of
 
 
 def read_data(config: RunConfig) -> Data:
@@ -29,12 +27,6 @@ def read_data(config: RunConfig) -> Data:
         skip_unreadable=config.skip_unreadable,
     )
     return data.without_validation() if config.train_on_all else data
-
-
-def fitting_in_memory() -> AllocationLimit:
-    """Within the block, refuse to build a network that is larger than the memory there is, with an InputError."""
-    sentence = got("a network that does not fit in memory", need="a smaller one", do="lower --width or --embedding-dim")
-    return AllocationLimit(available_memory() or 2**62, sentence)
 
 
 def check_settings(config: RunConfig, data: Data, world: World = ALONE) -> None:
@@ -51,8 +43,7 @@ def check_settings(config: RunConfig, data: Data, world: World = ALONE) -> None:
             )
         )
     pick_device(config.device)
-    with fitting_in_memory():
-        network_of(config, data, SubclassMap(tuple(range(len(data.class_names)))))
+    check_network_of(config, data, SubclassMap(tuple(range(len(data.class_names)))))
     if len(data.sample_shape) != 3:
         _refuse_augmentation(config, data)
     # Stratified batches differ by one sample, so that some have less than was asked for.

@@ -17,7 +17,7 @@ from deeplda.device import arithmetic, kept_generators, pick_device, warn_where_
 from deeplda.errors import TrainingError, while_training
 from deeplda.losses import RDLDALoss
 from deeplda.model import Model, ModelCard
-from deeplda.networks import StartsFromData, build_network, default_network, training_flops
+from deeplda.networks import StartsFromData, build_network, check_network, default_network, training_flops
 from deeplda.predictors import Softmax
 from deeplda.sampling import stratified_sample
 from deeplda.subclasses import SubclassMap
@@ -59,7 +59,7 @@ class Classifier:
             group["lr"] = group["initial_lr"] * (learning_rate / self.config.learning_rate)
         self.optimizer.zero_grad()
         with arithmetic(self.config.precision, self.device), while_training():
-            loss = self._backward(self.model.normalised(inputs), labels)
+            loss = self._backward(self.model._normalised(inputs), labels)
         value = float(loss)
         if not math.isfinite(value):
             raise TrainingError("training cannot go on: the loss is not finite: lower --learning-rate")
@@ -140,7 +140,7 @@ class Classifier:
         """Fit the model's predictors on `part` as the network is now; softmax takes over the trained layer."""
         if self.config.objective != "cce":
             with while_training():
-                self.model.fit_statistics(gather_statistics(self.model, part, watch, self.world))
+                self.model._fit_statistics(gather_statistics(self.model, part, watch, self.world))
             return
         softmax = self.model.predictor
         assert isinstance(softmax, Softmax)
@@ -200,10 +200,10 @@ def assemble(
         network = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]  # not typed
     model = Model(card, network)
     model.normalisation.fit(data.train.inputs)
-    model.place(device)
+    model._place(device)
     if isinstance(network, StartsFromData):
         some = data.train.inputs[stratified_sample(data.train.labels, _STARTING_SAMPLES, seed=0)]
-        network.start_from(model.normalised(torch.from_numpy(some).to(device)))
+        network.start_from(model._normalised(torch.from_numpy(some).to(device)))
     trained = _Trained(model.network, head).to(device)
     parallel = trained if world.size == 1 else _parallel(trained)
     optimizer = build_optimizer(config, trained)
@@ -229,6 +229,12 @@ def _embedding_dim(config: RunConfig, groups: SubclassMap) -> int:
     if config.embedding_dim == "subclasses":
         return len(groups)
     return config.embedding_dim or groups.classes
+
+
+def check_network_of(config: RunConfig, data: Data, groups: SubclassMap) -> None:
+    """Raise InputError if the network of these settings cannot be built for the data, or does not fit in memory."""
+    name, outputs = _network_name(config, data), _embedding_dim(config, groups)
+    check_network(name, data.sample_shape, outputs, width=config.width)
 
 
 def network_of(config: RunConfig, data: Data, groups: SubclassMap) -> nn.Module:

@@ -1,4 +1,4 @@
-"""A saved model is the model; what it says of its inputs, and which it refuses."""
+"""A model: what it predicts, what it rejects, saving, and the parts it is made of."""
 
 import os
 import subprocess
@@ -8,11 +8,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from small_model import digits, small_model
 from torch import nn
 
+import deeplda
 from deeplda import load
 from deeplda.errors import InputError
+from deeplda.model import Normalisation
+from small_model import digits, small_model
+
+
+@pytest.fixture
+def saved(tmp_path):
+    folder = tmp_path / "model"
+    small_model().save(folder)
+    return folder
 
 
 def test_saved_and_loaded(saved):
@@ -63,7 +72,7 @@ def test_what_is_no_image_is_refused(saved):
     assert model.predict(images[:2].tolist()).tolist() == model.predict(images[:2]).tolist()
     for broken in (np.nan, np.inf):
         images[1, 0, 3, 3] = broken
-        with pytest.raises(InputError, match="inputs that are NaN or infinite, need numbers"):
+        with pytest.raises(InputError, match="NaN or infinite"):
             model.predict_proba(images)
     for strange in ("one.png", [["a"]], [[1], [2, 3]], None):
         with pytest.raises(InputError, match=f"inputs is a {type(strange).__name__}, need an array or tensor"):
@@ -92,7 +101,8 @@ def test_names_are_saved_alike_whatever_the_locale(tmp_path):
         model.save("saved")
     """
     ascii_locale = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
-    paths = {"PYTHONPATH": str(Path(__file__).parent), "PATH": os.environ["PATH"]}
+    importable = os.pathsep.join([str(Path(__file__).parent), str(Path(deeplda.__file__).parents[1])])
+    paths = {"PYTHONPATH": importable, "PATH": os.environ["PATH"]}
     subprocess.run([sys.executable, "-c", code], env=ascii_locale | paths, cwd=tmp_path, check=True)
     assert load(tmp_path / "saved").class_names[0] == "B\u00e4r"
 
@@ -111,14 +121,14 @@ def test_a_loaded_model_knows_what_is_far_and_learns_a_class(saved, tmp_path):
     model.add_class(strange, "inverted")
     assert model.class_names[-1] == "inverted"
     assert (model.predict(255 - images[20:40]) == "inverted").mean() > 0.8
-    with pytest.raises(InputError, match="'inverted' is there already"):
+    with pytest.raises(InputError, match="'inverted' already exists"):
         model.add_class(strange, "inverted")
     for name in (11, ""):
-        with pytest.raises(InputError, match="need a name, as a string"):
+        with pytest.raises(InputError, match="need a name"):
             model.add_class(strange, name)
     model.save(tmp_path / "again")
     np.testing.assert_allclose(load(tmp_path / "again").predict_proba(strange), model.predict_proba(strange), atol=1e-6)
-    with pytest.raises(InputError, match=r"model is there already, need a new folder"):
+    with pytest.raises(InputError, match="already exists, need a new folder"):
         model.save(str(saved))
     assert load(saved).class_names == tuple("abcdefghij")
 
@@ -146,3 +156,14 @@ def test_tied_layers_are_saved(tmp_path):
     model.save(tmp_path / "tied")
     again = load(tmp_path / "tied", network=Tied())
     np.testing.assert_array_equal(again.transform(images), model.transform(images))
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 7), (4,)])
+def test_normalisation_is_numpys(shape):
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(50, 9, size=(40, *shape)).astype(np.float32)
+    inputs[:, 1] = 7
+    normalised = Normalisation(shape).fit(inputs)(torch.as_tensor(inputs)).numpy()
+    axes = (0, *range(2, inputs.ndim))
+    np.testing.assert_allclose(normalised.mean(axes), 0, atol=1e-5)
+    np.testing.assert_allclose(normalised.std(axes), [1, 0, 1, 1][: shape[0]], atol=1e-5)

@@ -42,8 +42,8 @@ def make_model(network, shape, *, predictors=("hyperplanes",), embedding_dim=4, 
     else:
         statistics = FeatureStatistics.for_labels(torch.as_tensor(labels))
         statistics.update(torch.as_tensor(model.transform(inputs)), torch.as_tensor(labels))
-        model.fit_statistics(statistics)
-    return model.place(torch.device("cpu")), inputs
+        model._fit_statistics(statistics)
+    return model._place(torch.device("cpu")), inputs
 
 
 def network_at_work(network):
