@@ -141,7 +141,7 @@ def test_only_a_classifier_is_replaced(tmp_path):
     classifier.save(tmp_path / "saved")
     same(DeepLDAClassifier.load(tmp_path / "saved"), classifier)
     (tmp_path / "letters").mkdir()
-    with pytest.raises(ValueError, match="letters is there already"):
+    with pytest.raises(ValueError, match="letters already exists"):
         classifier.save(tmp_path / "letters")
     (tmp_path / "saved" / "model.onnx").write_text("of the classifier before")
     classifier.save(tmp_path / "saved")

@@ -193,7 +193,7 @@ def _model_files():
     statistics = FeatureStatistics.for_labels(labels)
     statistics.update(torch.randn(12, 3), labels)
     model._fit_statistics(statistics)
-    return files_of(model.write)
+    return files_of(model._write)
 
 
 def _use(at):
@@ -217,7 +217,7 @@ def model_weights():
 
 
 def autoencoder():
-    valid = files_of(SampleAutoencoder((4,), 0.05).write)
+    valid = files_of(SampleAutoencoder((4,), 0.05)._write)
     lies = st.one_of(
         in_file("model.json", json_lies(valid["model.json"])),
         in_file("weights.safetensors", tensor_lies(valid["weights.safetensors"])),
