@@ -105,7 +105,7 @@ def test_no_samples_give_no_classes() -> None:
 
 @pytest.mark.parametrize("parents", [(), (1,), (0, 2), (0, 1, 0), (0, 0, -1), (1, 0)], ids=str)
 def test_bad_parents_are_refused(parents: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="ascending from 0, with no class left out"):
+    with pytest.raises(ValueError, match="ascending from 0"):
         SubclassMap(parents)
 
 
@@ -246,10 +246,11 @@ def test_classes_too_small_to_split_stay_whole() -> None:
     points, labels = blobs([[0, 0], [9, 9], [0, 9]], [19, 40, 1])
     clusters = split_classes(points, labels, 2, seed=0, class_names=["cat", "dog", "ox"])
     assert clusters.map.sizes == [1, 2, 1]
-    assert clusters.notes == [
-        "cat: not split, as 19 samples cannot make two clusters of 10",
-        "ox: not split, as 1 sample cannot make two clusters of 10",
-    ]
+    cat, ox = clusters.notes
+    assert cat.startswith("cat: not split")
+    assert "19 samples" in cat
+    assert ox.startswith("ox: not split")
+    assert "1 sample " in ox
 
 
 def test_copies_of_few_samples_are_not_split() -> None:
@@ -258,7 +259,9 @@ def test_copies_of_few_samples_are_not_split() -> None:
     labels = np.zeros(60, dtype=np.int64)
     clusters = split_classes(points, labels, 3, seed=0)
     assert clusters.map.sizes == [1]
-    assert clusters.notes == ["class 0: not split into 3, as it has 2 distinct samples"]
+    (note,) = clusters.notes
+    assert note.startswith("class 0: not split into 3")
+    assert "2 distinct samples" in note
     assert split_classes(points, labels, 2, seed=0).map.sizes == [2]
     assert split_classes(points[:30], labels[:30], "auto", seed=0).map.sizes == [1]
 
@@ -267,7 +270,8 @@ def test_samples_too_alike_for_k_means_are_no_error() -> None:
     points = np.zeros((40, 2)) + np.arange(40)[:, None] * 1e-200
     clusters = split_classes(points, np.zeros(40, dtype=np.int64), 2, seed=0)
     assert clusters.map.sizes == [1]
-    assert clusters.notes == ["class 0: 1 cluster instead of 2, as its samples are too alike"]
+    (note,) = clusters.notes
+    assert note.startswith("class 0: 1 cluster instead of 2")
 
 
 def test_one_thread_splits_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:

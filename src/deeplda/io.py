@@ -266,8 +266,17 @@ def _load(load_file: Callable[[Path], dict[str, T]], file: Path) -> dict[str, T]
         if file.exists() and not file.is_file():
             raise OSError(errno.EINVAL, "Not a regular file")
         return load_file(file)
-    # Besides its own errors, safetensors' Python side fails on dtypes that numpy does not have.
-    except (OSError, SafetensorError, AttributeError, TypeError, ValueError, KeyError, MemoryError) as error:
+    # Besides its own errors, safetensors fails on dtypes that numpy lacks, and torch if the file vanishes meanwhile.
+    except (
+        OSError,
+        RuntimeError,
+        SafetensorError,
+        AttributeError,
+        TypeError,
+        ValueError,
+        KeyError,
+        MemoryError,
+    ) as error:
         raise InputError(
             got(f"{file} cannot be read ({error})", need="an intact safetensors file", do="train again")
         ) from None

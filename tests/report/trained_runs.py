@@ -12,7 +12,7 @@ HOSTILE = ("<script>alert(1)</script>", "\"&'", "</script><img src=x onerror=ale
 def train_run(folder, data, **settings):
     """A finished run of two quick epochs."""
     chosen = {"epochs": 2, "learning_rate": 0.1, "width": 0.25, "device": "cpu", **settings}
-    run_to_end(RunConfig(data=str(data), **chosen), folder, Progress("quiet"))
+    run_to_end(RunConfig(data=str(data), **chosen), folder, Progress())
     return folder
 
 
