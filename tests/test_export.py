@@ -1,4 +1,4 @@
-"""An exported graph computes what the model does, for any number of samples; what does not is not written."""
+"""An exported graph computes the same as its model, for any number of samples; otherwise it is not written."""
 
 import io
 import json
@@ -117,7 +117,7 @@ def test_torch(kind, tmp_path):
     assert json.loads(about["deeplda.json"])["class_names"] == list(model.class_names)
 
 
-def test_a_model_from_parts_of_ones_own_loop(tmp_path):
+def test_a_model_from_parts(tmp_path):
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 4)).eval()
     rows, labels = torch.randn(60, 6) + torch.arange(60)[:, None] % 3, torch.arange(60) % 3
@@ -168,7 +168,7 @@ def compared():
     return compare
 
 
-def test_verification_of_the_same(compared):
+def test_verification_of_identical_outputs(compared):
     same = compared()
     assert (same.samples, same.difference, same.different, same.clearly_different) == (60, 0, 0, 0)
     assert same.close
@@ -204,7 +204,7 @@ def test_decisions_may_differ_at_ties():
     assert verify(model, run, inputs).clearly_different == 60
 
 
-def test_what_differs_is_not_written(tmp_path, monkeypatch):
+def test_a_graph_that_differs_is_not_written(tmp_path, monkeypatch):
     model, inputs = make_model("mlp", (6,), dtype=np.float32)
     monkeypatch.setattr("deeplda.export._traced", lambda *_: None)
     monkeypatch.setattr("deeplda.export._as_onnx", lambda *_: b"a graph")

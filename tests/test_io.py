@@ -31,8 +31,8 @@ from deeplda.io import (
 from small_model import small_model
 
 
-def no_files(folder):
-    """What stands where a file should: nothing, a folder, a pipe, a device without end, and 2 TB of nothing."""
+def not_small_files(folder):
+    """Paths that are not small files: nothing, a folder, a pipe, an endless device, and a sparse file of 2 TB."""
     os.mkfifo(folder / "pipe")
     (folder / "device").symlink_to("/dev/zero")
     with (folder / "sparse").open("wb") as stream:
@@ -41,8 +41,8 @@ def no_files(folder):
 
 
 @pytest.mark.usefixtures("little_memory")
-def test_what_is_no_small_file_is_refused_at_once(tmp_path):
-    for path in no_files(tmp_path):
+def test_anything_but_a_small_file_is_rejected_at_once(tmp_path):
+    for path in not_small_files(tmp_path):
         with pytest.raises(OSError, match=r"."):
             read_small(path)
         for read in (read_toml, read_tensors, read_arrays):
@@ -50,7 +50,7 @@ def test_what_is_no_small_file_is_refused_at_once(tmp_path):
                 read(path)
 
 
-def test_a_small_file_is_read_whole(tmp_path):
+def test_a_small_file_is_read_completely(tmp_path):
     (tmp_path / "x").write_bytes(b"abc")
     assert read_small(tmp_path / "x") == b"abc"
     with pytest.raises(OSError, match="too large"):
@@ -116,7 +116,7 @@ def test_kinds_of_numbers_that_numpy_does_not_have(tmp_path):
     np.testing.assert_array_equal(read_arrays(file)["a"], np.ones(3))
 
 
-def test_a_path_that_no_file_system_takes_is_refused():
+def test_a_path_too_long_for_any_file_system_is_rejected():
     with pytest.raises(InputError, match="is longer than the name of a file can be, need a path"):
         expanded(300 * "é")
 
@@ -176,7 +176,7 @@ def test_processes_that_save_to_the_same_folder_take_turns_and_readers_see_one_m
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "stop"]
 
 
-def test_of_two_that_save_a_new_model_one_is_refused(tmp_path):
+def test_only_one_of_several_processes_can_save_a_new_model(tmp_path):
     """Without the lock both would find no folder, and the second would replace the first."""
     model, outcomes = small_model(), []
 

@@ -59,7 +59,7 @@ def test_an_image_and_its_mirror_image_are_one_with_mirror(saved):
         assert method(images).tolist() != method(mirrored).tolist()
 
 
-def test_images_scaled_to_one_are_refused(saved):
+def test_images_scaled_to_one_are_rejected(saved):
     model, images = load(saved), digits()[0]
     for scaled in (images / 255, torch.as_tensor(images / 255).float()):
         with pytest.raises(InputError, match="images of 0 to 1, need the range of the training images"):
@@ -70,7 +70,7 @@ def test_images_scaled_to_one_are_refused(saved):
     model.predict(images / 255)
 
 
-def test_what_is_no_image_is_refused(saved):
+def test_inputs_that_are_not_numbers_are_rejected(saved):
     model, images = load(saved), digits()[0].astype(np.float32)
     assert model.predict(images[:2].tolist()).tolist() == model.predict(images[:2]).tolist()
     for broken in (np.nan, np.inf):
@@ -96,7 +96,7 @@ def test_arrays_as_they_may_come(saved, kind):
     np.testing.assert_array_equal(model.predict_proba(array), expected)
 
 
-def test_names_are_saved_alike_whatever_the_locale(tmp_path):
+def test_names_are_saved_in_utf8_in_any_locale(tmp_path):
     code = """if True:
         from small_model import small_model
         model = small_model()
@@ -115,7 +115,7 @@ def test_wrong_shape_of_inputs(saved):
         load(saved).predict(np.zeros((2, 3, 8, 8), dtype=np.uint8))
 
 
-def test_a_loaded_model_knows_what_is_far_and_learns_a_class(saved, tmp_path):
+def test_a_loaded_model_measures_distances_and_learns_a_class(saved, tmp_path):
     images, _ = digits()
     model = load(saved)
     distances = model.mahalanobis(images)

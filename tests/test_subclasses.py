@@ -104,12 +104,12 @@ def test_no_samples_give_no_classes() -> None:
 
 
 @pytest.mark.parametrize("parents", [(), (1,), (0, 2), (0, 1, 0), (0, 0, -1), (1, 0)], ids=str)
-def test_bad_parents_are_refused(parents: tuple[int, ...]) -> None:
+def test_bad_parents_are_rejected(parents: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="ascending from 0"):
         SubclassMap(parents)
 
 
-def test_bad_arguments_are_refused() -> None:
+def test_bad_arguments_are_rejected() -> None:
     subclasses = SubclassMap((0, 0, 1))
     with pytest.raises(ValueError, match="subclass 3, need 0 to 2"):
         subclasses.to_classes(np.array([0, 3]))
@@ -202,7 +202,7 @@ def test_the_seed_decides_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("k", [3, "auto"])
-def test_a_class_is_split_whatever_the_other_classes_are(k: Any) -> None:
+def test_the_split_of_a_class_does_not_depend_on_other_classes(k: Any) -> None:
     rng = np.random.default_rng(0)
     points, labels = rng.standard_normal((120, 4)), np.repeat([0, 1], 60)
     points[30:60] += 8
@@ -222,7 +222,7 @@ def test_small_clusters_join_the_nearest_sibling() -> None:
     assert clusters.notes == ["cat: cluster of 3 samples merged into its nearest sibling, 2 subclasses remain"]
 
 
-def test_merging_goes_on_until_no_cluster_is_small() -> None:
+def test_merging_continues_until_no_cluster_is_small() -> None:
     points, group = blobs([[0, 0], [100, 0], [103, 90], [0, 100]], [50, 6, 5, 1])
     clusters = split_classes(points, np.zeros_like(group), 4, seed=0, smallest=10)
     # The single point goes to its nearest centre, group 0; groups 1 and 2 are large enough together.
@@ -242,7 +242,7 @@ def test_merging_can_leave_one() -> None:
     ]
 
 
-def test_classes_too_small_to_split_stay_whole() -> None:
+def test_classes_too_small_to_split_are_not_split() -> None:
     points, labels = blobs([[0, 0], [9, 9], [0, 9]], [19, 40, 1])
     clusters = split_classes(points, labels, 2, seed=0, class_names=["cat", "dog", "ox"])
     assert clusters.map.sizes == [1, 2, 1]
@@ -266,7 +266,7 @@ def test_copies_of_few_samples_are_not_split() -> None:
     assert split_classes(points[:30], labels[:30], "auto", seed=0).map.sizes == [1]
 
 
-def test_samples_too_alike_for_k_means_are_no_error() -> None:
+def test_samples_too_similar_for_k_means_are_not_an_error() -> None:
     points = np.zeros((40, 2)) + np.arange(40)[:, None] * 1e-200
     clusters = split_classes(points, np.zeros(40, dtype=np.int64), 2, seed=0)
     assert clusters.map.sizes == [1]
@@ -303,7 +303,7 @@ def test_one_thread_splits_however_many_there_are(monkeypatch: pytest.MonkeyPatc
         (np.array([[0.0], [np.nan]]), np.array([0, 0]), "NaN or infinity"),
     ],
 )
-def test_bad_samples_are_refused(points: NDArray[Any], labels: NDArray[Any], message: str) -> None:
+def test_bad_samples_are_rejected(points: NDArray[Any], labels: NDArray[Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         split_classes(points, labels, 2, seed=0)
 
@@ -318,7 +318,7 @@ def test_bad_samples_are_refused(points: NDArray[Any], labels: NDArray[Any], mes
         (2, {"class_names": ["a", "b"]}, "2 class names and labels of 1 classes"),
     ],
 )
-def test_bad_settings_are_refused(k: Any, options: dict[str, Any], message: str) -> None:
+def test_bad_settings_are_rejected(k: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         split_classes(np.zeros((5, 2)), np.zeros(5, int), k, seed=0, **options)
 
@@ -366,7 +366,7 @@ def test_a_shift_and_a_scale_change_nothing() -> None:
     assert choose(100 + 50 * points) == choose(points) == 3
 
 
-def test_a_few_outliers_are_no_group() -> None:
+def test_a_few_outliers_are_not_a_group() -> None:
     points = np.random.default_rng(0).standard_normal((200, 3)).astype(np.float32)
     points[:5] += 30
     assert choose(points) == 1

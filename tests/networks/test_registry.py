@@ -68,21 +68,21 @@ def test_sample_shape_may_be_a_list_as_json_gives_it() -> None:
         ("", r"network '' is not known"),
     ],
 )
-def test_unknown_names_are_refused(name: str, message: str) -> None:
+def test_unknown_names_are_rejected(name: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         build_network(name, (3, 32, 32), 10)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("width", [0.0, -1.0, 0.005, float("nan"), float("inf")])
-def test_a_width_without_a_channel_is_refused(name: str, width: float) -> None:
+def test_a_width_without_a_channel_is_rejected(name: str, width: float) -> None:
     with pytest.raises(InputError, match=rf"width={width} .* one channel"):
         build_network(name, SAMPLES[name], 10, width=width)
 
 
 @pytest.mark.parametrize("name", [*NETWORKS, "my_networks:build"])
 @pytest.mark.parametrize("embedding_dim", [0, -3])
-def test_no_output_is_refused(name: str, embedding_dim: int) -> None:
+def test_an_embedding_without_dimensions_is_rejected(name: str, embedding_dim: int) -> None:
     with pytest.raises(InputError, match=f"embedding_dim={embedding_dim}, need at least 1"):
         build_network(name, SAMPLES.get(name, (20,)), embedding_dim)
 
@@ -188,7 +188,7 @@ def test_modes_are_left_as_they_were() -> None:
     assert (network.training, network[0].training, network[1].training) == (True, False, True)
 
 
-def test_width_goes_where_it_is_taken() -> None:
+def test_width_is_passed_only_to_callables_that_accept_it() -> None:
     assert build_network("my_networks:Net.with_width", (5,), 3, width=0.5).width_given == 0.5
     build_network("my_networks:Net", (5,), 3, width=1.0)
     build_network("my_networks:takes_anything", (5,), 3)
@@ -214,7 +214,7 @@ def test_width_goes_where_it_is_taken() -> None:
         (".my_networks:Net", r"need module\.path:callable"),
     ],
 )
-def test_what_is_no_network_is_refused(name: str, message: str) -> None:
+def test_unsuitable_callables_are_rejected(name: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         build_network(name, (5,), 3)
 

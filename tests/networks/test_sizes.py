@@ -6,6 +6,7 @@ from torch import nn
 
 from deeplda.errors import InputError
 from deeplda.networks import NETWORKS, build_autoencoder, build_network, check_network
+from deeplda.networks.fastnet import _convolution
 from deeplda.networks.registry import outline_network
 from deeplda.networks.sizes import first_mismatch, outline
 
@@ -92,6 +93,4 @@ def test_the_identity_start_of_fastnet_is_that_of_torch():
         expected = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
         nn.init.dirac_(expected.weight[:inputs])
         torch.manual_seed(0)
-        from deeplda.networks.fastnet import _convolution
-
         assert torch.equal(_convolution(inputs, outputs).weight, expected.weight)
