@@ -93,7 +93,7 @@ def measure_all(group: RunGroup, output: Path) -> dict[int, Measurements]:
 def measure(model: Model, data: Data, embedding: NDArray[np.float32]) -> Measurements:
     some = data.train.take(stratified_sample(data.train.labels, FITTED_ON, seed=0))
     features = torch.from_numpy(embedding)
-    predicted = {name: model.named_predictor(name).predict(features).numpy() for name in model.card.predictors}
+    predicted = {name: model._named_predictor(name).predict(features).numpy() for name in model.card.predictors}
     labels = data.test.labels
     return Measurements(
         fisher=fisher_ratios(embedding, labels),

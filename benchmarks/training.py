@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from deeplda import RDLDALoss
+from deeplda import DeepLDALoss
 from deeplda.data import Data, Part
 from deeplda.memory import keep_freed_memory
 from deeplda.networks import DorferNet
@@ -81,7 +81,7 @@ class SingleSamples(Dataset[tuple[Tensor, int]]):
 class Plain:
     def __init__(self, part: Part) -> None:
         torch.manual_seed(0)
-        self.network, self.criterion = DorferNet(SHAPE, CLASSES), RDLDALoss()
+        self.network, self.criterion = DorferNet(SHAPE, CLASSES), DeepLDALoss()
         self.optimizer = optimizer_of(self.network)
         self.batches = self._forever(part)
 

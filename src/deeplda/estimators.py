@@ -35,7 +35,7 @@ from deeplda.estimator_files import (
     weights_as_json,
     write_classifier,
 )
-from deeplda.io import expanded
+from deeplda.io import expanded, read_folder
 from deeplda.model import Normalisation, read_card
 from deeplda.networks.inspection import output_width
 from deeplda.predictors import discriminant_directions
@@ -316,6 +316,11 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     ) -> Self:
         """Load a classifier that `save` wrote. If its network is your own code, pass `network` as for training."""
         folder = expanded(path)
+        # Another process may replace the folder while its files are read.
+        return read_folder(folder, lambda: cls._read(folder, network, device))
+
+    @classmethod
+    def _read(cls, folder: Path, network: str | nn.Module | NetworkFactory | None, device: str) -> Self:
         file = read_classifier_file(folder, cls._get_param_names())
         parameters: dict[str, Any] = dict(file.parameters)
         named = parameters.get("network")
@@ -463,8 +468,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         model, card = trainee.model, trainee.model.card
         if scaler is not None:
             model.cpu().double()
-            model.normalisation.mean.copy_(torch.from_numpy(scaler.mean_))
-            model.normalisation.deviation.copy_(torch.from_numpy(scaler.scale_))
+            model.normalisation.set(scaler.mean_, scaler.scale_)
         trainee.fit_predictors(part)
         if scaler is not None:
             model.cpu()

@@ -184,8 +184,8 @@ def _model_files():
     labels = torch.arange(12) % 4
     statistics = FeatureStatistics.for_labels(labels)
     statistics.update(torch.randn(12, 3), labels)
-    model.fit_statistics(statistics)
-    return files_of(model.write)
+    model._fit_statistics(statistics)
+    return files_of(model._write)
 
 
 def _use(at):
@@ -209,7 +209,7 @@ def model_weights():
 
 
 def autoencoder():
-    valid = files_of(SampleAutoencoder((4,), 0.05).write)
+    valid = files_of(SampleAutoencoder((4,), 0.05)._write)
     lies = st.one_of(
         in_file("model.json", json_lies(valid["model.json"])),
         in_file("weights.safetensors", tensor_lies(valid["weights.safetensors"])),

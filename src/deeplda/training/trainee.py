@@ -59,7 +59,7 @@ class Classifier:
             group["lr"] = group["initial_lr"] * (learning_rate / self.config.learning_rate)
         self.optimizer.zero_grad()
         with arithmetic(self.config.precision, self.device), while_training():
-            loss = self._backward(self.model.normalised(inputs), labels)
+            loss = self._backward(self.model._normalised(inputs), labels)
         value = float(loss)
         if not math.isfinite(value):
             raise TrainingError("training failed: the loss is not finite: lower --learning-rate")
@@ -140,7 +140,7 @@ class Classifier:
         """Fit the model's predictors on `part` with the current network; softmax copies the trained layer instead."""
         if self.config.objective != "cce":
             with while_training():
-                self.model.fit_statistics(gather_statistics(self.model, part, watch, self.world))
+                self.model._fit_statistics(gather_statistics(self.model, part, watch, self.world))
             return
         softmax = self.model.predictor
         assert isinstance(softmax, Softmax)
@@ -187,10 +187,10 @@ def build_trainee(
         network = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]  # not typed
     model = Model(_card(config, data, subclasses), network)
     model.normalisation = normalisation or model.normalisation.fit(data.train.inputs)
-    model.place(device)
+    model._place(device)
     if isinstance(network, StartsFromData):
         some = data.train.inputs[stratified_sample(data.train.labels, _STARTING_SAMPLES, seed=0)]
-        network.start_from(model.normalised(torch.from_numpy(some).to(device)))
+        network.start_from(model._normalised(torch.from_numpy(some).to(device)))
     trained = _NetworkAndHead(model.network, head).to(device)
     parallel = trained if world.size == 1 else _parallel(trained)
     optimizer = build_optimizer(config, trained)

@@ -1,4 +1,4 @@
-"""Rows, parameters and FLOPs, set against torch's own counter; and that the network is left as it was."""
+"""Rows, parameters and FLOPs compared with torch's own counter; the network is left unchanged."""
 
 import pytest
 import torch

@@ -24,7 +24,7 @@ def small_model(network="convnet-small"):
     model.normalisation.fit(images)
     statistics = FeatureStatistics.for_labels(torch.as_tensor(labels))
     statistics.update(torch.as_tensor(model.transform(images)), torch.as_tensor(labels))
-    model.fit_statistics(statistics)
+    model._fit_statistics(statistics)
     return model
 
 

@@ -1,4 +1,4 @@
-"""An exported graph computes what the model does, for any number of samples; what does not is not written."""
+"""An exported graph computes the same as its model, for any number of samples; otherwise it is not written."""
 
 import io
 import json
@@ -14,7 +14,7 @@ from deeplda.errors import InputError
 from deeplda.export import OUTPUTS, VerificationError, export_model, verify
 from deeplda.model import Model, ModelCard
 from deeplda.networks import build_network
-from deeplda.predictors import FeatureStatistics
+from deeplda.predictors import FeatureStatistics, Hyperplanes
 
 
 def make_model(network, shape, *, predictors=("hyperplanes",), embedding_dim=4, classes=3, dtype=np.uint8, **card):
@@ -42,8 +42,8 @@ def make_model(network, shape, *, predictors=("hyperplanes",), embedding_dim=4, 
     else:
         statistics = FeatureStatistics.for_labels(torch.as_tensor(labels))
         statistics.update(torch.as_tensor(model.transform(inputs)), torch.as_tensor(labels))
-        model.fit_statistics(statistics)
-    return model.place(torch.device("cpu")), inputs
+        model._fit_statistics(statistics)
+    return model._place(torch.device("cpu")), inputs
 
 
 def network_at_work(network):
@@ -117,6 +117,21 @@ def test_torch(kind, tmp_path):
     assert json.loads(about["deeplda.json"])["class_names"] == list(model.class_names)
 
 
+def test_a_model_from_parts(tmp_path):
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 4)).eval()
+    rows, labels = torch.randn(60, 6) + torch.arange(60)[:, None] % 3, torch.arange(60) % 3
+    with torch.no_grad():
+        predictor = Hyperplanes(alpha=0.8).fit(network((rows - 1) / 2), labels)
+    model = Model.from_parts(network, predictor, ["a", "b", "c"], (6,), mean=1, deviation=2)
+    file = tmp_path / "own.onnx"
+    assert export_model(model, file, rows.numpy()).passed
+    session = onnxruntime.InferenceSession(file)
+    check_outputs(
+        model, lambda part: dict(zip(OUTPUTS, session.run(OUTPUTS, {"inputs": part}), strict=True)), rows.numpy()
+    )
+
+
 class Undecided(nn.Module):
     def forward(self, rows):
         return rows[:, :4] if rows.sum() > 0 else rows[:, 1:5]
@@ -153,7 +168,7 @@ def compared():
     return compare
 
 
-def test_verification_of_the_same(compared):
+def test_verification_of_identical_outputs(compared):
     same = compared()
     assert (same.samples, same.difference, same.different, same.clearly_different) == (60, 0, 0, 0)
     assert same.close
@@ -189,15 +204,15 @@ def test_decisions_may_differ_at_ties():
     assert verify(model, run, inputs).clearly_different == 60
 
 
-def test_what_differs_is_not_written(tmp_path, monkeypatch):
+def test_a_graph_that_differs_is_not_written(tmp_path, monkeypatch):
     model, inputs = make_model("mlp", (6,), dtype=np.float32)
-    monkeypatch.setattr("deeplda.export.traced", lambda *_: None)
-    monkeypatch.setattr("deeplda.export.as_onnx", lambda *_: b"a graph")
+    monkeypatch.setattr("deeplda.export._traced", lambda *_: None)
+    monkeypatch.setattr("deeplda.export._as_onnx", lambda *_: b"a graph")
     wrong = {"scores": (1, 3), "probabilities": (1, 3), "embedding": (1, 4)}
     monkeypatch.setattr(
-        "deeplda.export.onnx_runner",
+        "deeplda.export._onnx_runner",
         lambda _: lambda rows: {name: np.zeros((len(rows), width)) for name, (_, width) in wrong.items()},
     )
-    with pytest.raises(VerificationError, match="the exported graph is not the model: on 60 samples"):
+    with pytest.raises(VerificationError, match="differs from the model: on 60 samples"):
         export_model(model, tmp_path / "model.onnx", inputs)
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""The start of the weights."""
+"""Initial weights, and the reason for convolutions without bias."""
 
 import math
 
