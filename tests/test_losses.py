@@ -54,7 +54,7 @@ def test_float64_is_the_oracle(statistic, scatter, class_weight, alpha, shape):
 @pytest.mark.parametrize("offset", [0.0, 1e4])
 @pytest.mark.parametrize(("products", "error"), [("float32", 1e-5), ("float64", 2e-6)])
 def test_float32_is_the_oracle(statistic, scatter, class_weight, alpha, offset, products, error, monkeypatch):
-    """With its products in float32, as those of large batches are, and in float64, as those of small ones."""
+    """Products are in float32, as for large batches, or in float64, as for small ones."""
     if products == "float32":
         monkeypatch.setattr(moments, "_SMALL_PRODUCT", 0)
     options = {"alpha": alpha, "statistic": statistic, "scatter": scatter, "class_weight": class_weight}
@@ -126,7 +126,7 @@ def test_upstream_gradient_scales_ours():
 
 
 def test_autocast_does_not_round_the_loss(monkeypatch):
-    # Products of float32, as those of large batches: those of float64 no autocast would round.
+    # Products in float32, as for large batches: autocast does not round float64 products.
     monkeypatch.setattr(moments, "_SMALL_PRODUCT", 0)
     torch.manual_seed(0)
     network = nn.Linear(12, 6)
@@ -168,7 +168,8 @@ def test_torch_compile(whole_step):
     torch.testing.assert_close(compiled_gradient, gradient)
 
 
-def test_torch_compile_breaks_around_the_loss():
+@pytest.mark.parametrize("criterion", [DeepLDALoss(), deep_lda_loss], ids=["module", "function"])
+def test_torch_compile_breaks_around_the_loss(criterion):
     graphs = []
 
     def backend(graph, _):
@@ -176,7 +177,6 @@ def test_torch_compile_breaks_around_the_loss():
         return graph
 
     features, labels = torch.randn(60, 5, generator=torch.manual_seed(0)), torch.arange(60) % 4
-    criterion = DeepLDALoss()
     step = torch.compile(lambda h: criterion(h * 2, labels) + 1, backend=backend)
     torch._dynamo.reset()
     for _ in range(3):

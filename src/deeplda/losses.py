@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -21,10 +22,16 @@ __all__ = ["DLDALoss", "DeepLDALoss", "Diagnostics", "RDLDALoss", "deep_lda_loss
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-# torch.compile leaves functions with this mark alone. torch.compiler.disable would import torch._dynamo together with
-# this module, which takes as long as importing torch. The private mark that torch's own optimisers use defers that
-# import to the first call.
-_untraced = getattr(torch, "_disable_dynamo", torch.compiler.disable)
+_Function = TypeVar("_Function", bound=Callable[..., Tensor])
+
+
+def _untraced(function: _Function) -> _Function:
+    """Make torch.compile leave a function alone.
+
+    torch.compiler.disable would import torch._dynamo together with this module, which takes as long as importing torch.
+    The private decorator that torch's own optimisers use defers that import to the first call.
+    """
+    return cast("_Function", getattr(torch, "_disable_dynamo", torch.compiler.disable)(function))
 
 
 class Diagnostics:
@@ -129,7 +136,7 @@ class DeepLDALoss(nn.Module):
         self._diagnostics: Diagnostics | None = None
         self._warned: set[str] = set()
 
-    @_untraced  # type: ignore[untyped-decorator]  # not typed in torch
+    @_untraced
     def forward(self, features: Tensor, labels: Tensor) -> Tensor:
         """Compute the loss of `features` (n, d) with `labels` (n,)."""
         ranks = Ranks.of(self.process_group) if self.training else None
@@ -210,7 +217,7 @@ class DLDALoss(DeepLDALoss):
         )
 
 
-@_untraced  # type: ignore[untyped-decorator]  # not typed in torch
+@_untraced
 def deep_lda_loss(
     features: Tensor,
     labels: Tensor,

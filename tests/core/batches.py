@@ -29,6 +29,13 @@ def gaussian_batch(
     return h + 2 * rng.normal(size=(classes, d))[y] + offset, y
 
 
+def simplex_batch(classes: int, d: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Place classes with the same isotropic samples at the corners of a simplex, so that all eigenvalues are equal."""
+    corners = np.eye(classes, d) * 4
+    spread = np.concatenate([np.eye(d), -np.eye(d)])
+    return np.concatenate([corner + spread for corner in corners]), np.repeat(np.arange(classes), 2 * d)
+
+
 def tensors(h: NDArray[np.float64], y: NDArray[np.int64], dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
     return torch.tensor(h, dtype=dtype).requires_grad_(), torch.tensor(y)
 

@@ -25,7 +25,7 @@ def mixed(v: torch.Tensor) -> torch.Tensor:
 
 
 def loss(h: Array, y: Array, options: dict[str, Any]) -> tuple[float, Array, Array]:
-    """Value, gradient at the rank's features, and the eigenvalues that the diagnostics have."""
+    """Return the value, the gradient at the rank's features, and the eigenvalues in the diagnostics."""
     criterion = DeepLDALoss(**options)
     features = torch.from_numpy(h).requires_grad_()
     value = criterion(features, torch.from_numpy(y))
@@ -41,7 +41,7 @@ def figures(h: Array, y: Array) -> dict[str, int]:
 
 
 def loss_of_anything(features: Any, labels: Any, options: dict[str, Any]) -> float:
-    """As `loss`, for arguments that may be no arrays at all."""
+    """Return the value for arguments that need not be arrays."""
     as_given = [torch.from_numpy(a) if isinstance(a, np.ndarray) else a for a in (features, labels)]
     return DeepLDALoss(**options)(*as_given).item()
 
@@ -60,7 +60,7 @@ def loss_in_eval_mode(h: Array, y: Array) -> float:
 
 
 def loss_of_a_subgroup(members: list[int], h: Array, y: Array) -> tuple[float, Array]:
-    """On ranks outside the group its use is an error."""
+    """Return value and gradient in a group of `members`; on other ranks this is an error."""
     group = dist.new_group(members)
     features = torch.from_numpy(h).requires_grad_()
     value = DeepLDALoss(process_group=group)(features, torch.from_numpy(y))
@@ -75,7 +75,7 @@ def error_in_a_subgroup(members: list[int], h: Array, y: Array) -> None:
 
 
 def numbers_exchanged(h: Array, y: Array, options: dict[str, Any]) -> list[int]:
-    """How many numbers the rank gives to each exchange of a forward and backward pass."""
+    """Count the numbers that the rank sends in each exchange of a forward and backward pass."""
     sent, originals = [], {name: getattr(dist, name) for name in EXCHANGES}
 
     def counting(name):
@@ -96,14 +96,14 @@ def numbers_exchanged(h: Array, y: Array, options: dict[str, Any]) -> list[int]:
 
 
 def network(seed: int = 0, *, dropout: float = 0.0, normalised: bool = False) -> nn.Module:
-    """A small MLP in float64; with `normalised` it has batch statistics."""
+    """Build a small MLP in float64; with `normalised` it has batch normalisation."""
     torch.manual_seed(seed)
     layers = [nn.Linear(6, 16), nn.BatchNorm1d(16) if normalised else nn.Identity(), nn.Tanh()]
     return nn.Sequential(*layers, nn.Dropout(dropout), nn.Linear(16, 4)).double()
 
 
 def plain_and_chunked(batches: list[tuple[Array, Array]]) -> list[Array]:
-    """All parameters and buffers after a step on each batch: plain DDP, and `large_batch_backward` in one chunk.
+    """Return the state after a step on each batch, with plain DDP and with `large_batch_backward` in one chunk.
 
     Buffers are a rank's own between the steps, and rank 0's during them.
     """
@@ -125,7 +125,7 @@ def plain_and_chunked(batches: list[tuple[Array, Array]]) -> list[Array]:
 
 
 def train(batches: list[tuple[Array, Array]], chunk_size: int | None, options: dict[str, Any]) -> tuple[Array, float]:
-    """The parameters, in one vector, after a step on each batch, and the last loss; under DDP where there are ranks."""
+    """Return the parameters as one vector after a step on each batch, and the last loss; with DDP if ranks exist."""
     model = network()
     if dist.is_initialized():
         model = DistributedDataParallel(model)
@@ -144,7 +144,7 @@ def train(batches: list[tuple[Array, Array]], chunk_size: int | None, options: d
 
 
 def gradient_exchanges(h: Array, y: Array, chunk_size: int) -> int:
-    """How often DDP exchanges gradients in one `large_batch_backward`."""
+    """Count how often DDP exchanges gradients in one `large_batch_backward`."""
     model, exchanged = DistributedDataParallel(network()), []
 
     def counted(_, bucket):

@@ -22,7 +22,7 @@ def pool(request, tmp_path_factory):
 
 
 def split(y, layout, size):
-    """The rows that each rank has."""
+    """Return the rows of each rank."""
     rows, n = np.arange(len(y)), len(y)
     if layout == "even":
         return np.array_split(rows, size)
@@ -47,7 +47,7 @@ def one_process(h, y, options, dtype=None):
 
 
 def across_ranks(pool, parts, h, y, options):
-    """Value, gradient averaged over ranks in the order of the whole batch, eigenvalues; each the same on all ranks."""
+    """Return value, averaged gradient in the order of the batch, and eigenvalues, checked to agree on all ranks."""
     results = values(pool.run(rank_jobs.loss, [(h[rows], y[rows], options) for rows in parts]))
     gradient = np.empty_like(h)
     for rows, (_, at_rank, _) in zip(parts, results, strict=True):
@@ -116,7 +116,7 @@ def test_an_offset_costs_the_rounding_of_the_means_alone(pool, layout, offset, r
 
 @pytest.mark.parametrize("size", [1e-200, 1e-9, 1e9, 1e200])
 def test_extreme_sizes_on_one_rank(pool, size):
-    """The power of two that all features are multiplied with is that of the whole batch."""
+    """All ranks scale the features by the power of two that suits the whole batch."""
     h, y = gaussian_batch(90, 6, 4)
     h *= size
     h[y == 0] *= 1e-3
@@ -127,8 +127,7 @@ def test_extreme_sizes_on_one_rank(pool, size):
 @pytest.mark.parametrize("d", [20, 60])
 @pytest.mark.parametrize("alike", [False, True])
 def test_float32(pool, d, alike):
-    """Products in float32 (d = 60), and again in float64 where two dimensions are almost alike: a choice of all
-    ranks."""
+    """Products are in float32 (d = 60); all ranks repeat them in float64 if two dimensions are almost the same."""
     h, y = gaussian_batch(1500, d, 5)
     if alike:
         h[:, 1] = 100 * h[:, 0] + h[:, 1]
@@ -182,7 +181,7 @@ def test_what_is_exchanged_does_not_grow_with_the_batch(pool, options, expected)
 
 
 def bad_batches():
-    """What each of the ranks 0 and 1 passes, the loss's options there, and what all raise."""
+    """Return what ranks 0 and 1 pass, and the error that all ranks must raise."""
     h, y = gaussian_batch(40, 6, 4)
     good, nan, inf = (h, y), h.copy(), h.copy()
     nan[3, 2], inf[0, 0] = np.nan, -np.inf
@@ -261,7 +260,7 @@ def test_a_group_of_one_rank_is_local(pool):
 
 
 def test_a_group_of_some_ranks(pool):
-    """The last two ranks share a batch; errors name ranks as the whole job does."""
+    """The last two ranks share a batch; errors name global ranks."""
     members = [pool.size - 2, pool.size - 1]
     h, y = gaussian_batch(90, 6, 4)
     parts = [h[:0].sum(1)] * (pool.size - 2) + split(y, "uneven", 2)
@@ -279,7 +278,7 @@ def test_a_group_of_some_ranks(pool):
 
 
 class TestDistributedDataParallel:
-    """A user's loop, unchanged but for the wrapper around the network."""
+    """A user's loop, unchanged except for the wrapper around the network."""
 
     def batches(self, steps):
         return [gaussian_batch(60 + 5 * (step % 3), 6, 4, seed=step) for step in range(steps)]
@@ -302,7 +301,7 @@ class TestDistributedDataParallel:
             assert found == pytest.approx(value, rel=1e-8)
 
     def test_one_chunk_is_a_plain_step(self, pool):
-        """Batch statistics, their running means (rank 0's during a step) and dropout included."""
+        """This includes batch normalisation with its running means (rank 0's during a step) and dropout."""
         jobs = [([],) for _ in range(pool.size)]
         for h, y in self.batches(4):
             for job, rows in zip(jobs, split(y, "even", pool.size), strict=True):

@@ -1,9 +1,9 @@
-"""Batches that break other implementations: finite, and the oracle's answer wherever it can be trusted."""
+"""Batches that break other implementations: the loss is finite, and equal to the oracle if that can be trusted."""
 
 import numpy as np
 import pytest
 import torch
-from batches import STATISTICS, gaussian_batch, relative_error, tensors
+from batches import STATISTICS, gaussian_batch, relative_error, simplex_batch, tensors
 from oracle import oracle
 
 from deeplda import DeepLDALoss
@@ -21,13 +21,6 @@ def assert_is_oracle(h, y, *, value_error=1e-9, gradient_error=1e-8, dtype=torch
     true = oracle(features.detach().double().numpy(), y, **options)
     assert loss.item() == pytest.approx(true.value, rel=value_error, abs=1e-15)
     assert relative_error(features.grad, true.gradient) < gradient_error
-
-
-def simplex_batch(classes: int, d: int) -> tuple[np.ndarray, np.ndarray]:
-    """Classes at the corners of a regular simplex, each with the same isotropic samples: all eigenvalues equal."""
-    corners = np.eye(classes, d) * 4
-    spread = np.concatenate([np.eye(d), -np.eye(d)])
-    return np.concatenate([corner + spread for corner in corners]), np.repeat(np.arange(classes), 2 * d)
 
 
 @every_statistic
@@ -93,7 +86,7 @@ def test_more_dimensions_than_samples(statistic, alpha):
 @every_statistic
 @pytest.mark.parametrize("alpha", [0.6, 1.0])
 def test_more_dimensions_than_samples_in_float32(statistic, alpha):
-    """The rounding of the features themselves is felt here: eigenvalues are up to 1e4."""
+    """With eigenvalues up to 1e4, the rounding of the features themselves matters."""
     h, y = gaussian_batch(20, 50, 3)
     options = {"statistic": statistic, "alpha": alpha, "dtype": torch.float32}
     assert_is_oracle(h, y, value_error=1e-5, gradient_error=1e-3, **options)
@@ -140,7 +133,7 @@ def test_features_of_extreme_size(statistic, scale, dtype, alpha):
 @pytest.mark.parametrize("scale", [1e-38, 1e-40, 1e-44])
 @pytest.mark.parametrize("lam", [1e-80, 1e-3])
 def test_features_that_float32_hardly_has(scale, lam, monkeypatch):
-    """The power of two that brings them near 1 is itself beyond float32."""
+    """The power of two that brings them near 1 is itself too large for float32."""
     monkeypatch.setattr(moments, "_SMALL_PRODUCT", 0)
     h, y = gaussian_batch(60, 5, 3)
     features, labels = tensors(h * scale, y, torch.float32)
@@ -161,7 +154,7 @@ class TestCollapse:
         features = torch.full((20, 4), 7.7, dtype=dtype, requires_grad=True)
         loss = DeepLDALoss(statistic=statistic, alpha=alpha, lam=lam)(features, torch.arange(20) % 3)
         loss.backward()
-        # Without a ridge the last bit of the means is all there is to see.
+        # Without a ridge, only the rounding of the means is left.
         assert abs(loss.item()) < (1e-9 if lam else 1e-3)
         assert torch.isfinite(features.grad).all()
 
@@ -176,7 +169,7 @@ class TestCollapse:
         assert torch.isfinite(features.grad).all()
 
     def test_class_means_on_a_line(self, statistic, alpha, lam, dtype):
-        """Rank one between three classes: the smallest valid eigenvalue is 0."""
+        """With S_B of rank one for three classes, the smallest valid eigenvalue is 0."""
         h, y = gaussian_batch(200, 4, 3)
         means = np.stack([h[y == c].mean(0) for c in range(3)])
         h = h - means[y] + np.arange(3)[y][:, None] * np.ones(4)

@@ -123,7 +123,7 @@ def test_gradient_at_the_inputs():
 
 class TestRandomNumbers:
     def test_dropout_masks_are_those_of_the_features(self):
-        """As of one graph over all chunks."""
+        """The gradient is that of one graph over all chunks."""
         model, twin = network(dropout=0.5), network(dropout=0.5)
         torch.manual_seed(3)
         loss = large_batch_backward(model, DeepLDALoss(), INPUTS, LABELS, chunk_size=16)
@@ -203,7 +203,7 @@ class TestBatchNormalisation:
         assert all(torch.equal(a, b) for a, b in zip(model.buffers(), before.buffers(), strict=True))
 
     def test_no_chunk_is_much_smaller_than_the_others(self):
-        """51 samples in chunks of 25 at most are 17 each: a last chunk of one sample has no batch statistics."""
+        """51 samples in chunks of at most 25 give 17 each: batch normalisation fails on a chunk of one sample."""
         inputs, labels = torch.cat([INPUTS, INPUTS[:1]]), torch.cat([LABELS, LABELS[:1]])
         large_batch_backward(network(normalised=True), DeepLDALoss(), inputs, labels, chunk_size=25)
 
@@ -218,7 +218,7 @@ class TestBatchNormalisation:
 
 
 def test_under_autocast():
-    """The network in bfloat16, as without chunks; weights rounded in the first run do not lose their gradient."""
+    """The network runs in bfloat16, as without chunks; weights rounded in the first pass keep their gradient."""
     model, twin = network().float(), network().float()
     inputs = INPUTS.float()
     with torch.autocast("cpu", torch.bfloat16):

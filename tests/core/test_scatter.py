@@ -1,4 +1,4 @@
-"""Eigenvalues against SciPy's generalised solver."""
+"""Eigenvalues compared with SciPy's generalised solver."""
 
 import numpy as np
 import pytest
@@ -55,8 +55,8 @@ def test_the_smaller_problem_is_solved(d, classes, size):
 @pytest.mark.parametrize("order", [1, -1])
 @pytest.mark.parametrize(("factor", "own"), [(100.0, 0.3), (1.0, 1e-3), (1e3, 1e-2)])
 def test_a_float32_product_too_coarse_for_the_factorisation_is_made_again_in_float64(factor, own, order):
-    """A dimension that is another but for a small part of its own, which alone tells the classes apart; in both
-    orders, as the pivots depend on it."""
+    """Only the small difference between two nearly equal dimensions separates the classes. Pivots depend on the order
+    of the dimensions, so both orders are tested."""
     rng, y = np.random.default_rng(0), np.arange(2000) % 3
     h = rng.normal(size=(2000, 64))
     h[:, 1] = factor * h[:, 0] + own * (h[:, 1] + y)
@@ -79,7 +79,7 @@ def test_so_is_the_residual_of_dorfers_reading():
 
 @pytest.fixture(params=["high", "medium", "backend"])
 def rounded_products(request):
-    """PyTorch told to round float32 products, by its one setting or by that of a backend."""
+    """Let PyTorch round float32 products, by its general setting or by that of a backend."""
     if request.param == "backend":
         backend = torch.backends.mkldnn.matmul
         before, backend.fp32_precision = backend.fp32_precision, "bf16"

@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from batches import SCATTERS, gaussian_batch, relative_error, tensors
+from batches import SCATTERS, gaussian_batch, relative_error, simplex_batch, tensors
 from oracle import oracle
 from torch import nn
 
@@ -114,16 +114,10 @@ def test_a_callable_equals_the_named_statistic(name, alpha, shape):
     assert relative_error(gradient, true_gradient.numpy()) < 1e-9
 
 
-def equal_eigenvalues(classes=4, d=6):
-    """Classes at the corners of a regular simplex with the same isotropic samples: all eigenvalues are equal."""
-    corners, spread = 4 * np.eye(classes, d), np.concatenate([np.eye(d), -np.eye(d)])
-    return np.concatenate([corner + spread for corner in corners]), np.repeat(np.arange(classes), 2 * d)
-
-
 @pytest.mark.parametrize("name", NAMED)
 @pytest.mark.parametrize("d", [4, 6])
 def test_symmetric_callables_are_exact_at_repeated_eigenvalues(name, d):
-    h, y = equal_eigenvalues(d=d)
+    h, y = simplex_batch(4, d)
     eigenvalues = oracle(h, y).eigenvalues
     assert np.ptp(eigenvalues) < 1e-12 * eigenvalues.max()
     value, gradient = loss_and_gradient(*tensors(h, y), NAMED[name])
@@ -133,7 +127,7 @@ def test_symmetric_callables_are_exact_at_repeated_eigenvalues(name, d):
 
 
 def test_a_falling_symmetric_callable_at_repeated_eigenvalues_is_the_oracle():
-    h, y = equal_eigenvalues()
+    h, y = simplex_batch(4, 6)
     value, gradient = loss_and_gradient(*tensors(h, y), falling)
     true = oracle(h, y, statistic=CALLABLES["falling"][1])
     assert value == pytest.approx(true.value, rel=1e-11)

@@ -1,4 +1,4 @@
-"""The predictors against scikit-learn and the paper's formulas."""
+"""The predictors, compared with scikit-learn and the paper's formulas."""
 
 import numpy as np
 import pytest
@@ -82,17 +82,6 @@ def test_fitting_in_pieces_is_fitting_at_once(make, pieces):
     torch.testing.assert_close(in_pieces.bias, at_once.bias, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize(("scatter", "class_weight"), [("pooled", None), ("sum", "balanced"), ("dorfer", None)])
-def test_statistics_are_the_scatters_of_the_reading(scatter, class_weight):
-    h, y = gaussian_batch(60, 4, 3)
-    statistics = FeatureStatistics.for_labels(torch.tensor(y), scatter=scatter, class_weight=class_weight)
-    for part in np.array_split(np.arange(60), 9):
-        statistics.update(torch.tensor(h[part]), torch.tensor(y[part]))
-    s_w, s_b = scatters(h, y, scatter, class_weight)
-    np.testing.assert_allclose(statistics.within(), s_w, rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(statistics.between(), s_b, rtol=1e-10, atol=1e-12)
-
-
 @pytest.mark.parametrize("constant", [0.0, 0.1])  # the sum of tenths is rounded, and so is their mean
 @pytest.mark.parametrize("make", PREDICTORS.values(), ids=PREDICTORS.keys())
 def test_dead_dimensions_do_no_harm(make, constant):
@@ -156,23 +145,6 @@ def test_a_fitted_state_goes_into_a_fresh_predictor():
     other = Hyperplanes().fit(h[:, :3], y)
     with pytest.raises(RuntimeError, match="size mismatch"):
         other.load_state_dict(fitted.state_dict())
-
-
-@pytest.mark.parametrize("seen", [[0, 0], [0, 1]])
-def test_statistics_need_every_sample(seen):
-    statistics = FeatureStatistics.for_labels(torch.tensor([0, 0, 1]))
-    statistics.update(torch.randn(2, 3), torch.tensor(seen))
-    with pytest.raises(RuntimeError, match="2 of 3 samples have been seen"):
-        NearestMean().fit_statistics(statistics)
-    statistics.update(torch.randn(2, 3), torch.tensor([0, 1]))
-    with pytest.raises(RuntimeError, match="not the 3 announced"):
-        NearestMean().fit_statistics(statistics)
-
-
-def test_statistics_refuse_a_class_that_was_not_announced():
-    statistics = FeatureStatistics.for_labels(torch.tensor([0, 0, 1]))
-    with pytest.raises(ValueError, match="labels contains 2, need one of the 2 classes"):
-        statistics.update(torch.randn(2, 3), torch.tensor([0, 2]))
 
 
 def test_a_loaded_state_forgets_what_was_fitted_before():
