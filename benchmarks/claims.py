@@ -1,11 +1,13 @@
-"""What the paper's Sections 3 and 4 say of single output dimensions and of the predictors, measured on a sweep's runs.
+"""Measure, on the runs of a sweep, what the paper's Sections 3 and 4 claim about single outputs and the predictors.
 
     python benchmarks/claims.py sweeps/table2-quick results/table2-quick
 
-Four claims: with alpha = 0 single dimensions tell the classes apart better than with alpha = 1; the outputs of DLDA
-vary less than those of cross-entropy; cross-entropy ties an output to a class, so that it separates the same class in
-every run, DLDA does not; the three predictors agree. Reads the models of all finished runs, embeds their test parts
-and, to fit LDA in single dimensions, some of their training parts; writes claims.csv and the figures, prints a summary.
+There are four claims. Single outputs separate the classes better with alpha = 0 than with alpha = 1. The outputs of
+DLDA vary less than those of cross-entropy. Cross-entropy ties each output to a class, so that it separates the same
+class in every run, while DLDA does not. The three predictors agree.
+
+The script loads the models of all finished runs, embeds their test sets and, to fit LDA on single outputs, some
+training samples. It writes claims.csv and the figures, and prints a summary.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ from __future__ import annotations
 import argparse
 import csv
 from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +25,7 @@ from numpy.typing import NDArray
 from deeplda import load
 from deeplda.data import Data
 from deeplda.experiments.published import published_accuracy
-from deeplda.experiments.results import Setting, read_results
+from deeplda.experiments.results import RunGroup, read_results
 from deeplda.model import Model
 from deeplda.report.analysis import (
     agreement,
@@ -33,9 +35,7 @@ from deeplda.report.analysis import (
     single_dimension_accuracy,
     stability,
 )
-from deeplda.report.figures.course import accuracy_against_alpha
-from deeplda.report.figures.embedding import densities, dimension_power
-from deeplda.report.figures.saving import save
+from deeplda.report.figures import accuracy_against_alpha, densities, dimension_power, save
 from deeplda.sampling import stratified_sample
 from deeplda.training.config import RunConfig
 from deeplda.training.preparation import read_data
@@ -43,106 +43,121 @@ from deeplda.training.preparation import read_data
 FITTED_ON = 5_000
 
 
+@dataclass(frozen=True)
+class Measurements:
+    """Measurements of one run; arrays have one entry per output.
+
+    `separates` is the class that an output separates best, and `agreement` the share of the test set for which two
+    predictors agree.
+    """
+
+    fisher: NDArray[np.float64]
+    accuracy: NDArray[np.float64]
+    variance: NDArray[np.float64]
+    separates: NDArray[np.int64]
+    agreement: dict[tuple[str, str], float]
+
+
+# By the label of a group of runs, then by seed.
+Measured = dict[str, dict[int, Measurements]]
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description="The paper's claims on single dimensions, measured on a sweep.")
+    parser = argparse.ArgumentParser(description="Measure the paper's claims about single outputs on a sweep.")
     parser.add_argument("sweep", type=Path)
     parser.add_argument("output", type=Path, help="folder for claims.csv and the figures")
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
     results = read_results(options.sweep)
-    settings = [setting for setting in results.settings if setting.runs]
-    draw_alphas(settings, results.definition.data, options.output)
-    measured = {setting.label: measure_all(setting, options.output) for setting in settings}
+    draw_alphas(results.groups, results.definition.data, options.output)
+    measured = {group.label: measure_all(group, options.output) for group in results.groups}
     write_csv(options.output / "claims.csv", measured)
     draw_power(measured, options.output)
     summarise(measured)
 
 
-def measure_all(setting: Setting, output: Path) -> dict[int, dict[str, Any]]:
-    """By seed; the densities of the first seed are drawn for what the paper draws."""
+def measure_all(group: RunGroup, output: Path) -> dict[int, Measurements]:
+    """Measure all runs of a group; draw the densities of the first one if the paper shows that case."""
     found = {}
-    for seed, run in setting.runs.items():
-        print(f"{setting.label}, seed {seed}", flush=True)
+    for seed, run in group.runs.items():
+        print(f"{group.label}, seed {seed}", flush=True)
         model, data = load(run), read_data(RunConfig.read(run / "run.toml"))
         embedding = model.transform(data.test.inputs)
-        if not found and setting.alpha in (None, 0, 1):
-            name = "densities-cce" if setting.alpha is None else f"densities-alpha{setting.alpha:g}"
-            save(densities(embedding, data.test.labels, data.class_names, title=setting.label)[0], output, name)
+        if not found and group.alpha in (None, 0, 1):
+            name = "densities-cce" if group.alpha is None else f"densities-alpha{group.alpha:g}"
+            save(densities(embedding, data.test.labels, data.class_names, title=group.label)[0], output, name)
         found[seed] = measure(model, data, embedding)
     return found
 
 
-def measure(model: Model, data: Data, embedding: NDArray[np.float32]) -> dict[str, Any]:
-    """Of one run; what has a value a dimension is an array."""
+def measure(model: Model, data: Data, embedding: NDArray[np.float32]) -> Measurements:
     some = data.train.take(stratified_sample(data.train.labels, FITTED_ON, seed=0))
-    scored = torch.from_numpy(embedding)
-    decided = {name: model.named_predictor(name).predict(scored).numpy() for name in model.card.predictors}
-    return {
-        "fisher": fisher_ratios(embedding, data.test.labels),
-        "accuracy": single_dimension_accuracy(model.transform(some.inputs), some.labels, embedding, data.test.labels),
-        "variance": output_variances(embedding),
-        "separates": separated_class(embedding, data.test.labels),
-        "agreement": {" = ".join(pair): share for pair, share in agreement(decided).items()},
-    }
+    features = torch.from_numpy(embedding)
+    predicted = {name: model._named_predictor(name).predict(features).numpy() for name in model.card.predictors}
+    labels = data.test.labels
+    return Measurements(
+        fisher=fisher_ratios(embedding, labels),
+        accuracy=single_dimension_accuracy(model.transform(some.inputs), some.labels, embedding, labels),
+        variance=output_variances(embedding),
+        separates=separated_class(embedding, labels),
+        agreement=agreement(predicted),
+    )
 
 
-def draw_alphas(settings: list[Setting], data: str, output: Path) -> None:
-    """Test accuracy against alpha, the paper's above."""
-    regularised = [setting for setting in settings if setting.alpha is not None]
-    alphas = [setting.alpha for setting in regularised if setting.alpha is not None]
-    published = {alpha: published_accuracy(data, "hyperplanes", alpha) for alpha in alphas}
+def draw_alphas(groups: tuple[RunGroup, ...], data: str, output: Path) -> None:
+    """Draw test accuracy against alpha, with the paper's."""
+    by_alpha = [(group.alpha, group) for group in groups if group.alpha is not None]
+    published = {alpha: published_accuracy(data, "hyperplanes", alpha) for alpha, _ in by_alpha}
     figure, _ = accuracy_against_alpha(
-        alphas,
-        [list(setting.test["hyperplanes"].values()) for setting in regularised],
-        {s.label: list(s.test[s.predictor].values()) for s in settings if s.alpha is None},
+        [alpha for alpha, _ in by_alpha],
+        [list(group.test["hyperplanes"].values()) for _, group in by_alpha],
+        {group.label: list(group.test[group.predictor].values()) for group in groups if group.alpha is None},
         {alpha: accuracy / 100 for alpha, accuracy in published.items() if accuracy is not None},
     )
     save(figure, output, "accuracy-against-alpha")
 
 
-def write_csv(file: Path, measured: dict[str, dict[int, dict[str, Any]]]) -> None:
-    """A row a run and output dimension."""
+def write_csv(file: Path, measured: Measured) -> None:
+    """Write one row per run and output."""
     with file.open("w", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(["setting", "seed", "dimension", "fisher_ratio", "accuracy", "variance", "separates_class"])
         for label, seeds in measured.items():
-            for seed, found in seeds.items():
-                columns = (found[name] for name in ("fisher", "accuracy", "variance", "separates"))
+            for seed, run in seeds.items():
+                columns = (run.fisher, run.accuracy, run.variance, run.separates)
                 for dimension, values in enumerate(zip(*columns, strict=True)):
                     writer.writerow([label, seed, dimension + 1, *(f"{value:.6g}" for value in values)])
 
 
-def draw_power(measured: dict[str, dict[int, dict[str, Any]]], output: Path) -> None:
-    """Single dimensions at the ends of alpha and of cross-entropy, ranked."""
-    chosen = [label for label in measured if label in ("RDLDA alpha=0", "DLDA (alpha=1)", "cross-entropy")]
-    fisher, accuracy = (
-        {label: np.stack([found[name] for found in measured[label].values()]) for label in chosen}
-        for name in ("fisher", "accuracy")
-    )
+def draw_power(measured: Measured, output: Path) -> None:
+    """Draw what single outputs achieve, for both ends of alpha and for cross-entropy."""
+    shown = [label for label in ("RDLDA alpha=0", "DLDA (alpha=1)", "cross-entropy") if label in measured]
+    fisher = {label: np.stack([run.fisher for run in measured[label].values()]) for label in shown}
+    accuracy = {label: np.stack([run.accuracy for run in measured[label].values()]) for label in shown}
     save(dimension_power(fisher, accuracy)[0], output, "dimension-power")
 
 
-def summarise(measured: dict[str, dict[int, dict[str, Any]]]) -> None:
-    """Mean and standard deviation over the seeds."""
+def summarise(measured: Measured) -> None:
+    """Print mean and standard deviation over the seeds."""
     columns = {
-        "best Fisher ratio": lambda run: run["fisher"].max(),
-        "mean Fisher ratio": lambda run: run["fisher"].mean(),
-        "best accuracy, %": lambda run: 100 * run["accuracy"].max(),
-        "mean accuracy, %": lambda run: 100 * run["accuracy"].mean(),
-        "median variance": lambda run: np.median(run["variance"]),
-        "dead": lambda run: (run["fisher"] == 0).sum(),
+        "best Fisher ratio": lambda run: run.fisher.max(),
+        "mean Fisher ratio": lambda run: run.fisher.mean(),
+        "best accuracy, %": lambda run: 100 * run.accuracy.max(),
+        "mean accuracy, %": lambda run: 100 * run.accuracy.mean(),
+        "median variance": lambda run: np.median(run.variance),
+        "dead": lambda run: (run.fisher == 0).sum(),
     }
-    print(f"\n{'single dimensions':18}" + "".join(f"{name:>20}" for name in columns) + f"{'same class':>14}")
+    print(f"\n{'single outputs':18}" + "".join(f"{name:>20}" for name in columns) + f"{'same class':>14}")
     for label, seeds in measured.items():
         cells = [spread([of(run) for run in seeds.values()]) for of in columns.values()]
-        same = f"{100 * stability([run['separates'] for run in seeds.values()]):.0f} %" if len(seeds) > 1 else "-"
+        same = f"{100 * stability([run.separates for run in seeds.values()]):.0f} %" if len(seeds) > 1 else "-"
         print(f"{label:18}" + "".join(f"{cell:>20}" for cell in cells) + f"{same:>14}")
-    print("\npredictors decide alike, % of the test part")
+    print("\nagreement of the predictors, % of the test set")
     for label, seeds in measured.items():
         pairs = defaultdict(list)
         for run in seeds.values():
-            for pair, share in run["agreement"].items():
-                pairs[pair].append(100 * share)
+            for (first, second), share in run.agreement.items():
+                pairs[f"{first} = {second}"].append(100 * share)
         print(f"{label:18}" + "".join(f"  {pair} {spread(shares)}" for pair, shares in pairs.items()))
 
 

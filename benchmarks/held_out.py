@@ -1,8 +1,9 @@
-"""CIFAR-10 without its test part: 10,000 of the 50,000 training images stand in for it, so that a search sees no more.
+"""CIFAR-10 without its test set, for a search that must not see it: 10,000 training images take its place.
 
     python benchmarks/held_out.py held_out.npz
 
-Writes 39,000 images for training, 1,000 for validation and 10,000 as the test part; classes are equal in all three.
+The file has 39,000 images for training, 1,000 for validation and 10,000 for testing; each part has as many images of
+every class.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def main(path: Path) -> None:
     for part, which in {"test": slice(1000), "val": slice(1000, 1100), "train": slice(1100, None)}.items():
         chosen = np.concatenate([places[which] for places in members])
         arrays |= {f"x_{part}": data.train.inputs[chosen], f"y_{part}": data.train.labels[chosen]}
-    np.savez(path, **arrays)  # type: ignore[arg-type]  # numpy's stub takes the names for its other options
+    np.savez(path, **arrays)  # type: ignore[arg-type]  # numpy's stub mistakes the names for options
 
 
 if __name__ == "__main__":

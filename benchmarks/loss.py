@@ -1,12 +1,12 @@
-"""Cost of the objective: forward and backward beside the one product that cannot be avoided, and beside autograd.
+"""Cost of the loss, forward and backward, relative to the one unavoidable product and to autograd.
 
     python benchmarks/loss.py
 
 All rows of a table are measured in turn within one run, on one thread; compare ratios, not milliseconds. "H'H" is
-the product `H.T @ H` of the same float32 features, "autograd" is the paper's statistic as one would write it
-without a closed form: scatters, Cholesky and `eigvalsh` in float64, differentiated by PyTorch. Memory is the peak
-of what lives at one time beyond the features, in units of the larger of an n x d and a d x d float32 array. In the
-last batch one dimension is almost the sum of two others: at alpha 1 the product is made a second time, in float64.
+the product `H.T @ H` of the same float32 features. "autograd" is the paper's statistic without a closed form:
+scatters, Cholesky and `eigvalsh` in float64, differentiated by PyTorch. "callable" is Wilks' statistic given as a
+function. Memory is the peak beyond the features, in units of the larger of an n x d and a d x d float32 array. In the
+last batch one dimension is almost the sum of two others: at alpha 1 the product is repeated in float64.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from deeplda import RDLDALoss
+from deeplda import DeepLDALoss
 
 SHAPES = [(1000, 10, 10), (1000, 256, 100), (4096, 512, 1000), (4096, 2048, 1000)]
 DEPENDENT = (4096, 512, 1000)
@@ -41,9 +41,10 @@ def main() -> None:
             "autograd": step(autograd_loss, features, labels),
         }
         for statistic in ("smallest", "wilks", "pillai", "hotelling"):
-            cases[statistic] = step(RDLDALoss(alpha=ALPHA, statistic=statistic), features, labels)
-        cases["smallest, alpha=0"] = step(RDLDALoss(alpha=0.0, statistic="smallest"), features, labels)
-        cases["smallest, alpha=1"] = step(RDLDALoss(alpha=1.0, statistic="smallest"), features, labels)
+            cases[statistic] = step(DeepLDALoss(statistic, alpha=ALPHA), features, labels)
+        cases["smallest, alpha=0"] = step(DeepLDALoss("smallest", alpha=0.0), features, labels)
+        cases["smallest, alpha=1"] = step(DeepLDALoss("smallest", alpha=1.0), features, labels)
+        cases["callable"] = step(DeepLDALoss(lambda v: v.log1p().mean(), alpha=ALPHA), features, labels)
         times = measure(cases)
         array = max(n * d, d * d) * 4
         print(f"n={n} d={d} C={c}" + ", one dimension almost the sum of two others" * dependent)
@@ -58,7 +59,7 @@ def main() -> None:
 
 
 def batch(n: int, d: int, c: int, *, dependent: bool) -> tuple[Tensor, Tensor]:
-    """Features of C overlapping Gaussian classes; if `dependent`, one dimension is almost the sum of two."""
+    """Draw features of C overlapping Gaussian classes; if `dependent`, one is almost the sum of two others."""
     generator = torch.Generator().manual_seed(0)
     labels = torch.randint(0, c, (n,), generator=generator)
     centres = torch.randn(c, d, generator=generator)
@@ -94,7 +95,7 @@ def autograd_loss(features: Tensor, labels: Tensor, epsilon: float = 1.0, lam: f
 
 
 def measure(cases: dict[str, Callable[[], Any]]) -> dict[str, float]:
-    """Median seconds of each case; the cases take turns, so that a change of the machine's speed meets all alike."""
+    """Measure the median seconds of each case. The cases take turns, so a change of the machine's speed affects all."""
     samples: dict[str, list[float]] = {name: [] for name in cases}
     for case in cases.values():
         case()
@@ -108,7 +109,7 @@ def measure(cases: dict[str, Callable[[], Any]]) -> dict[str, float]:
 
 
 def peak_memory(case: Callable[[], Any]) -> int:
-    """Largest number of bytes that `case` held at one time, from the allocator's own events."""
+    """Measure the largest number of bytes that `case` holds at one time, from the allocator's events."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         case()
     events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]

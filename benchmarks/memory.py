@@ -26,7 +26,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-from deeplda import RDLDALoss
+from deeplda import DeepLDALoss
 from deeplda.core.large_batch import large_batch_backward
 from deeplda.networks import DorferNet
 
@@ -74,7 +74,7 @@ class Steps:
         torch.manual_seed(0)
         self.batch, self.chunk = options.batch, options.chunk
         self.network = DorferNet(SHAPE, CLASSES, width=options.width).to(memory_format=torch.channels_last)
-        self.criterion = RDLDALoss(alpha=0.6, statistic="smallest")
+        self.criterion = DeepLDALoss()
         self.optimizer = torch.optim.SGD(self.network.parameters(), lr=0.01, momentum=0.9)
         self.images = torch.randn(self.batch, *SHAPE).contiguous(memory_format=torch.channels_last)
         self.labels = torch.arange(self.batch) % CLASSES
@@ -128,7 +128,7 @@ def gradient_differences() -> dict[str, float]:
     pixels, digits = load_digits(return_X_y=True)
     inputs, labels = torch.tensor(pixels[:1000] / 16), torch.tensor(digits[:1000])
     torch.manual_seed(0)
-    criterion = RDLDALoss(alpha=0.6, statistic="smallest")
+    criterion = DeepLDALoss()
     plain = mlp(nn.Identity)
     normalised = mlp(lambda: nn.BatchNorm1d(128))
 

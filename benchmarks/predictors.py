@@ -1,9 +1,9 @@
-"""Cost of fitting the predictors: all three beside scikit-learn's LDA, and memory against the number of samples.
+"""Cost of fitting all three predictors, relative to scikit-learn's LDA, and their memory for more samples.
 
     python benchmarks/predictors.py
 
-Features 50,000 x 256 float32 of 10 classes, one process a line for the memory (peak beyond the features themselves),
-fitted in batches of 500 as `deeplda train` does. Compare ratios, not seconds.
+The features are 50,000 x 256 float32 numbers of 10 classes, fitted in batches of 500 as in `deeplda train`. The peak
+memory beyond the features is measured in a new process for each line. Compare ratios, not seconds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def batches(n: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
     generator = torch.Generator().manual_seed(0)
     labels = torch.randint(0, CLASSES, (n,), generator=generator)
     features = torch.randn(n, D, generator=generator)
-    # In place: a copy that is made and freed here would hide one that is made while fitting.
+    # In place: a copy made and freed here would hide a copy made while fitting.
     features += labels[:, None] / 3
     return list(zip(features.split(BATCH), labels.split(BATCH), strict=True))
 
@@ -39,7 +39,7 @@ def fit_all(parts: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
 
 
 def peak_megabytes(n: int) -> float:
-    """What the peak of a process of its own grows by while fitting."""
+    """Measure by how much fitting raises the peak memory of a new process."""
     command = [sys.executable, __file__, str(n)]
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 

@@ -27,7 +27,7 @@ import torch.multiprocessing
 from matplotlib.figure import Figure
 from torch import nn
 
-from deeplda import RDLDALoss
+from deeplda import DeepLDALoss
 from deeplda.networks import DorferNet
 
 RANKS = [2**k for k in range(11)]
@@ -58,7 +58,7 @@ class Network:
         return self.hops(ranks) * self.latency + (ranks - 1) * size / self.bandwidth
 
     def loss(self, d: int, c: int, ranks: int) -> float:
-        """The three exchanges of `RDLDALoss`; the lists of ids are longer than the message where C > 256."""
+        """The three exchanges of `DeepLDALoss`; the lists of ids are longer than the message where C > 256."""
         ids = self.all_gather(MESSAGE_BYTES + (8 * c if c > 256 else 0), ranks)
         return ids + self.all_reduce(8 * (c + c * d), ranks) + self.all_reduce(8 * d * d, ranks)
 
@@ -151,7 +151,7 @@ def loss_step(n: int, d: int, c: int) -> float:
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(max(n, 2 * c)) % c
     features = (torch.randn(len(labels), d, generator=generator) + labels[:, None] / c).requires_grad_()
-    criterion = RDLDALoss()
+    criterion = DeepLDALoss()
     return seconds(lambda: criterion(features, labels).backward(), repeats=10)
 
 

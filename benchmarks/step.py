@@ -21,7 +21,7 @@ from statistics import median
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from deeplda import RDLDALoss
+from deeplda import DeepLDALoss
 from deeplda.device import arithmetic
 from deeplda.memory import keep_freed_memory
 from deeplda.networks import FastNet, training_flops
@@ -72,7 +72,7 @@ def step_of(options: argparse.Namespace, *, planes: bool = False, precision: str
     torch.manual_seed(0)
     layout = torch.contiguous_format if planes else torch.channels_last
     network = FastNet(SHAPE, CLASSES, width=options.width).to(memory_format=layout)
-    criterion = RDLDALoss(alpha=1.0, statistic="pillai")
+    criterion = DeepLDALoss("pillai")
     optimizer = Muon(network, lr=0.5, filter_lr=0.24, momentum=0.85, weight_decay=1e-4)
     images = torch.randn(options.batch, *SHAPE).contiguous(memory_format=layout)
     labels = torch.arange(options.batch) % CLASSES

@@ -19,11 +19,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from deeplda import RDLDALoss
+from deeplda import DeepLDALoss
 from deeplda.data import Data, Part
 from deeplda.memory import keep_freed_memory
 from deeplda.networks import DorferNet
-from deeplda.sampling import epoch_batches
+from deeplda.sampling import StratifiedBatchSampler
 from deeplda.training.batches import BatchSource
 from deeplda.training.config import RunConfig
 from deeplda.training.trainee import build_trainee
@@ -81,7 +81,7 @@ class SingleSamples(Dataset[tuple[Tensor, int]]):
 class Plain:
     def __init__(self, part: Part) -> None:
         torch.manual_seed(0)
-        self.network, self.criterion = DorferNet(SHAPE, CLASSES), RDLDALoss(alpha=0.6, statistic="smallest")
+        self.network, self.criterion = DorferNet(SHAPE, CLASSES), DeepLDALoss()
         self.optimizer = optimizer_of(self.network)
         self.batches = self._forever(part)
 
@@ -107,7 +107,7 @@ class Ours:
         self.trainee = build_trainee(config, data)
         self.trainee.trained.train()
         self.source = BatchSource(part, self.trainee.device, flip=True)
-        self.places = iter(epoch_batches(part.labels, BATCH, kind="stratified", seed=0, epoch=0))
+        self.places = map(np.array, StratifiedBatchSampler(part.labels, BATCH))
 
     def step(self) -> tuple[float, float, float]:
         """Seconds of the step, of getting the batch, and, measured apart, of the loss with its gradient."""

@@ -1,10 +1,10 @@
-"""RDLDALoss in a loop for Hugging Face Accelerate, on scikit-learn's digits.
+"""DeepLDALoss in a Hugging Face Accelerate loop, on scikit-learn's digits.
 
     python examples/accelerate_loop.py
     ACCELERATE_USE_CPU=1 torchrun --nproc-per-node 2 examples/accelerate_loop.py
 
-Accelerate deals each batch of 200 out to the processes. The loss finds them by itself, and its value and gradient are
-those of the 200: nothing has to be gathered.
+Accelerate splits each batch of 200 among the processes. The loss detects the process group, and its value and gradient
+are those of all 200 samples, so nothing has to be gathered.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from sklearn.model_selection import train_test_split
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from deeplda import RDLDALoss
+from deeplda import DeepLDALoss
 from deeplda.predictors import Hyperplanes
 
 
 def main() -> None:
-    # Batches of 200 in all, and the same ones, however many processes share them.
+    # Batches of 200 in total, and the same ones for any number of processes.
     batches = DataLoaderConfiguration(split_batches=True, use_seedable_sampler=True)
     accelerator = Accelerator(dataloader_config=batches)
     set_seed(0)
@@ -34,7 +34,7 @@ def main() -> None:
     loader = DataLoader(TensorDataset(x_train, y_train), batch_size=200, shuffle=True, drop_last=True)
     optimizer = torch.optim.Adam(layers.parameters(), lr=3e-3)
     network, optimizer, loader = accelerator.prepare(layers, optimizer, loader)
-    criterion = RDLDALoss()
+    criterion = DeepLDALoss()
 
     for _ in range(20):
         for x, y in loader:

@@ -1,10 +1,10 @@
-"""torch.compile with RDLDALoss, on scikit-learn's digits.
+"""torch.compile with DeepLDALoss, on scikit-learn's digits.
 
     python examples/compiled.py
-    python examples/compiled.py aot_eager    # another backend: this one needs no C++ compiler
+    python examples/compiled.py aot_eager    # a backend that needs no C++ compiler
 
-Network and loss are compiled as one function. The compiler takes the network and leaves the loss as it is, where an
-eigenproblem in float64 has nothing to gain; so value and gradient are those of the plain run.
+Network and loss are compiled as one function. The compiler compiles the network and skips the loss, whose float64
+linear algebra would not get faster, so value and gradient are the same as without compilation.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
 
-from deeplda import RDLDALoss
+from deeplda import DeepLDALoss
 from deeplda.predictors import Hyperplanes
 
 
@@ -37,7 +37,7 @@ def main(backend: str = "inductor") -> None:
 def train(x: Tensor, y: Tensor, backend: str, *, plain: bool = False) -> tuple[nn.Module, list[float]]:
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 10))
-    criterion = RDLDALoss()
+    criterion = DeepLDALoss()
     optimizer = torch.optim.Adam(network.parameters(), lr=3e-3)
 
     def loss_of(images: Tensor, labels: Tensor) -> Tensor:
@@ -46,7 +46,7 @@ def train(x: Tensor, y: Tensor, backend: str, *, plain: bool = False) -> tuple[n
     step = torch.compile(loss_of, backend=backend, disable=plain)
     losses = []
     for _ in range(20):
-        for batch in torch.randperm(len(x))[:1200].split(200):  # of one size: another would be compiled anew
+        for batch in torch.randperm(len(x))[:1200].split(200):  # all of one size: each new size would be compiled again
             optimizer.zero_grad()
             loss = step(x[batch], y[batch])
             loss.backward()

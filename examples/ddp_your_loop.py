@@ -1,9 +1,9 @@
-"""Your own DistributedDataParallel loop with RDLDALoss: on scikit-learn's digits, by 1, 2, 4 or 5 processes.
+"""DeepLDALoss in your own DistributedDataParallel loop, on scikit-learn's digits.
 
     torchrun --nproc-per-node 2 examples/ddp_your_loop.py
 
-Nothing in it is of deeplda but the line that makes the loss. The processes split each batch of 200 among them; the loss
-and its gradient are those of the 200, so two processes learn what one does, but for rounding.
+The sampler splits each batch of 200 among the processes. The loss and its gradient are those of all 200 samples, so two
+processes learn the same as one, up to rounding.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.model_selection import train_test_split
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
-from deeplda import RDLDALoss
+from deeplda import DeepLDALoss, StratifiedBatchSampler
 
 EPOCHS, BATCH_SIZE = 20, 200
 
@@ -25,7 +25,7 @@ EPOCHS, BATCH_SIZE = 20, 200
 def main() -> None:
     dist.init_process_group("gloo")  # "nccl" on GPUs
     train()
-    # After the network is gone: DistributedDataParallel must not be the last to hold the group, which can hang.
+    # Only after the network is deleted: a DistributedDataParallel that outlives its group can hang.
     dist.destroy_process_group()
 
 
@@ -38,13 +38,12 @@ def train() -> None:
     x_train, x_test = (torch.tensor(x, dtype=torch.float32) for x in split[:2])
     y_train, y_test = (torch.tensor(y) for y in split[2:])
     train_set = TensorDataset(x_train, y_train)
-    # Whole batches alone, which are of the same 200 samples however many processes share them.
-    sampler = DistributedSampler(train_set, seed=0, drop_last=True)
-    loader = DataLoader(train_set, batch_size=BATCH_SIZE // ranks, sampler=sampler, drop_last=True)
+    sampler = StratifiedBatchSampler(y_train, BATCH_SIZE, seed=0)
+    loader = DataLoader(train_set, batch_sampler=sampler)
 
     layers = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 10))
     network = DistributedDataParallel(layers)
-    criterion = RDLDALoss()
+    criterion = DeepLDALoss()
     optimizer = torch.optim.Adam(network.parameters(), lr=3e-3)
 
     for epoch in range(EPOCHS):
@@ -54,9 +53,7 @@ def train() -> None:
             loss = criterion(network(x), y)
             loss.backward()
             optimizer.step()
-    print(
-        f"rank {rank} of {ranks}: last loss {loss.item():.6f}, of {criterion.diagnostics.classes} classes", flush=True
-    )
+    print(f"rank {rank} of {ranks}: last loss {loss.item():.6f}, {criterion.diagnostics.classes} classes", flush=True)
 
     if rank == 0:
         with torch.no_grad():

@@ -1,9 +1,9 @@
-"""A backbone in the manner of Hugging Face's models, as the network of RDLDALoss and of DeepLDAClassifier, on digits.
+"""A Hugging Face style backbone as the network of DeepLDALoss and DeepLDAClassifier, on scikit-learn's digits.
 
     python examples/huggingface_backbone.py
 
-Such a model does not return a tensor but an output object with fields. A module of a few lines takes the field that
-stands for the image and makes an embedding of it: a network like any other.
+Such a model returns an output object with fields instead of a tensor. A module of a few lines turns the field that
+represents the image into an embedding, which makes it a network like any other.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
 
-from deeplda import DeepLDAClassifier, RDLDALoss
+from deeplda import DeepLDAClassifier, DeepLDALoss
 from deeplda.predictors import Hyperplanes
 
 
 class Embedding(nn.Module):
-    """All that your model needs: its pooled output, and a linear layer."""
+    """A linear layer on the pooled output of the backbone."""
 
     def __init__(self, backbone: nn.Module, hidden_size: int, embedding_dim: int) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ def main() -> None:
     print(f"DeepLDAClassifier: test accuracy {100 * classifier.score(split[1], split[3]):.2f} %")
 
     x_train, x_test, y_train, y_test = map(torch.from_numpy, split)
-    network, criterion = Embedding(Backbone(), 32, 10), RDLDALoss()
+    network, criterion = Embedding(Backbone(), 32, 10), DeepLDALoss()
     optimizer = torch.optim.AdamW(network.parameters(), lr=3e-3)
     for _ in range(20):
         for batch in torch.randperm(len(x_train)).split(200):
@@ -52,11 +52,11 @@ def main() -> None:
     with torch.no_grad():
         predictor = Hyperplanes().fit(network(x_train), y_train)
         accuracy = (predictor.predict(network(x_test)) == y_test).float().mean().item()
-    print(f"RDLDALoss in a loop: test accuracy {100 * accuracy:.2f} %")
+    print(f"DeepLDALoss in a loop: test accuracy {100 * accuracy:.2f} %")
 
 
 class Backbone(nn.Module):
-    """Stands for AutoModel.from_pretrained(...): a transformer over the eight rows of a digit."""
+    """A stand-in for AutoModel.from_pretrained(...): a transformer over the eight rows of a digit."""
 
     @dataclass
     class Output:

@@ -1,10 +1,10 @@
-"""RDLDALoss in a LightningModule, on scikit-learn's digits.
+"""DeepLDALoss in a LightningModule, on scikit-learn's digits.
 
     python examples/lightning_module.py
 
-The training step is the usual one. What the network gives is an embedding and no class scores, so when training ends
-the module fits a predictor on the embedding of the training images: a part of the module, saved with its layers by
-`trainer.save_checkpoint` after `fit`. Checkpoints of Lightning's own are written before, without it.
+The training step is the usual one. The network returns an embedding, not class scores, so at the end of training the
+module fits a predictor on the embedding of the training images. The predictor is part of the module:
+`trainer.save_checkpoint` after `fit` saves it too. Checkpoints that Lightning writes during training do not have it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from deeplda import RDLDALoss
+from deeplda import DeepLDALoss
 from deeplda.predictors import Hyperplanes
 
 
@@ -24,7 +24,7 @@ class DigitReader(lightning.LightningModule):
     def __init__(self) -> None:
         super().__init__()
         self.network = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 10))
-        self.loss = RDLDALoss()
+        self.loss = DeepLDALoss()
         self.predictor = Hyperplanes()
 
     def configure_optimizers(self) -> torch.optim.Optimizer:

@@ -1,10 +1,10 @@
-"""A plain PyTorch loop on scikit-learn's digits, once with cross-entropy and once with RDLDALoss.
+"""A plain PyTorch loop on scikit-learn's digits, with cross-entropy and with two discriminant losses.
 
     python examples/loss_in_your_loop.py
 
-Network, optimiser, batches and epochs are the same. A network trained with RDLDALoss gives an embedding, not class
-scores, so its samples are classified by scikit-learn's LDA fitted on the training embedding; for comparison, those of
-cross-entropy are classified so too, beside the usual way, by the highest score.
+Network, optimiser, batches and epochs are the same. A network trained with a discriminant loss returns an embedding,
+not class scores, so scikit-learn's LDA, fitted on the training embedding, classifies its samples. For comparison, the
+samples of the cross-entropy network are classified in the same way and, as usual, by the highest score.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
 
-from deeplda import RDLDALoss
+from deeplda import DeepLDALoss, RDLDALoss
 
 EPOCHS, BATCH_SIZE, SEEDS = 30, 200, (0, 1, 2)
 
@@ -31,8 +31,8 @@ def main() -> None:
     y_train, y_test = (torch.tensor(y) for y in split[2:])
     losses = {
         "cross-entropy": nn.CrossEntropyLoss(),
+        "DeepLDALoss()": DeepLDALoss(),
         "RDLDALoss()": RDLDALoss(),
-        'RDLDALoss(alpha=0.6, statistic="smallest")': RDLDALoss(alpha=0.6, statistic="smallest"),
     }
     found: dict[str, list[float]] = {}
     for name, loss in losses.items():
@@ -41,7 +41,7 @@ def main() -> None:
             train_features, test_features = embed(network, x_train), embed(network, x_test)
             lda = LinearDiscriminantAnalysis().fit(train_features, y_train)
             found.setdefault(f"{name}, by LDA", []).append(100 * lda.score(test_features, y_test))
-            if not isinstance(loss, RDLDALoss):
+            if not isinstance(loss, DeepLDALoss):
                 right = test_features.argmax(1) == y_test.numpy()
                 found.setdefault(f"{name}, by the highest score", []).append(100 * right.mean())
         print(f"trained with {name}", flush=True)

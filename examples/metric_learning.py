@@ -1,9 +1,9 @@
-"""RDLDALoss beside a loss of pytorch-metric-learning, and both in one, on scikit-learn's digits.
+"""DeepLDALoss, a loss of pytorch-metric-learning, and their sum, on scikit-learn's digits.
 
     python examples/metric_learning.py
 
-All are called as `loss(embeddings, labels)`. A test image is given the class of its nearest neighbour among the
-training images, as their AccuracyCalculator has it; MAP@R tells how well each class keeps together.
+All are called as `loss(embeddings, labels)`. The AccuracyCalculator assigns each test image the class of its nearest
+neighbour among the training images; MAP@R measures how compact the classes are.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
 
-from deeplda import RDLDALoss
+from deeplda import DeepLDALoss
 
-# One geometry for training and test: the embedding as it is, not brought to length 1.
+# The same geometry for training and test: embeddings are not normalised to length 1.
 distance = LpDistance(normalize_embeddings=False)
 triplets, miner = TripletMarginLoss(margin=1.0, distance=distance), BatchHardMiner(distance=distance)
-discriminant = RDLDALoss()
+discriminant = DeepLDALoss()
 
 
 def hard_triplets(embeddings: Tensor, labels: Tensor) -> Tensor:

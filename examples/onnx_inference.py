@@ -1,10 +1,10 @@
-"""Classify with an exported model, without PyTorch and without deeplda: onnxruntime and numpy are enough.
+"""Classify with an exported model. It needs only onnxruntime and numpy, neither PyTorch nor deeplda.
 
-    deeplda export runs/digits-rdlda
-    python examples/onnx_inference.py runs/digits-rdlda/model/model.onnx images.npy
+    deeplda export runs/digits-lda
+    python examples/onnx_inference.py runs/digits-lda/model/model.onnx images.npy
 
-The images are uint8, N x C x H x W or N x H x W x C; rows of numbers are N x features. Of an .npz the array "x_test" is
-taken, or its first. Without a file the model gets random samples, which only shows that it runs.
+Images are uint8, N x C x H x W or N x H x W x C; rows of numbers are N x features. From an .npz file it reads the array
+"x_test", or the first one. Without a file it classifies random samples, which only shows that the model runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import onnxruntime
 def main() -> None:
     parser = argparse.ArgumentParser(description="Classify samples with an exported model.")
     parser.add_argument("model", type=Path, help="model.onnx")
-    parser.add_argument("samples", type=Path, nargs="?", help=".npy or .npz; random samples where not given")
+    parser.add_argument("samples", type=Path, nargs="?", help=".npy or .npz file; random samples if omitted")
     arguments = parser.parse_args()
 
     session = onnxruntime.InferenceSession(arguments.model, providers=["CPUExecutionProvider"])
@@ -32,7 +32,7 @@ def main() -> None:
 
     samples = read(arguments.samples, shape) if arguments.samples else random_samples(shape, dtype)
     if dtype == np.uint8 and samples.dtype != np.uint8:
-        parser.error(f"the model takes uint8 images, {arguments.samples} holds {samples.dtype}")
+        parser.error(f"{arguments.samples} has dtype {samples.dtype}, need uint8 images")
     for start in range(0, len(samples), 100):
         batch = np.ascontiguousarray(samples[start : start + 100], dtype=dtype)
         (probabilities,) = session.run(["probabilities"], {"inputs": batch})
@@ -41,14 +41,14 @@ def main() -> None:
 
 
 def read(file: Path, shape: tuple[int, ...]) -> np.ndarray:
-    """The samples of a file, images with their channels first."""
+    """Read samples from a file, images with the channels first."""
     samples = np.load(file)
     if not isinstance(samples, np.ndarray):
         samples = samples["x_test" if "x_test" in samples else samples.files[0]]
     if len(shape) == 3 and samples.shape[1:] == (*shape[1:], shape[0]) != shape:
         samples = np.moveaxis(samples, 3, 1)
     if samples.shape[1:] != shape:
-        raise SystemExit(f"{file} holds samples of shape {samples.shape[1:]}, the model takes {shape}")
+        raise SystemExit(f"{file} has samples of shape {samples.shape[1:]}, need {shape}")
     return samples
 
 

@@ -1,8 +1,8 @@
-"""RDLDALoss as the criterion of a skorch network, on scikit-learn's digits.
+"""DeepLDALoss as the criterion of a skorch network, on scikit-learn's digits.
 
     python examples/skorch_classifier.py
 
-The network learns an embedding; a predictor fitted on it makes the network a classifier. Then scikit-learn searches
+The network learns an embedding; with a predictor fitted on it, the network is a classifier. scikit-learn then searches
 for the best alpha, which is a parameter of the criterion like any other.
 """
 
@@ -19,7 +19,7 @@ from sklearn.model_selection import GridSearchCV, train_test_split
 from skorch import NeuralNet
 from torch import nn
 
-from deeplda import RDLDALoss
+from deeplda import DeepLDALoss
 from deeplda.predictors import Hyperplanes
 
 
@@ -50,7 +50,7 @@ def main() -> None:
 
     network = DiscriminantNet(
         layers,
-        criterion=RDLDALoss,
+        criterion=DeepLDALoss,
         optimizer=torch.optim.Adam,
         lr=3e-3,
         batch_size=200,

@@ -19,7 +19,7 @@ import deeplda
 from deeplda.experiments.published import published_tables
 from deeplda.experiments.recipes import RECIPES
 from deeplda.extras import EXTRAS
-from deeplda.report.document import assets
+from deeplda.report.markup import assets
 
 ROOT = Path(__file__).parents[1]
 # At least one file of everything that a contributor needs.
@@ -32,8 +32,8 @@ READ_DATA = """
 import json, deeplda
 from deeplda.experiments.published import published_tables
 from deeplda.experiments.recipes import RECIPES, read_recipe
-from deeplda.experiments.sweeps.definition import paper_table
-from deeplda.report.document import assets
+from deeplda.experiments.sweep_definition import paper_table
+from deeplda.report.markup import assets
 print(json.dumps({
     "package": deeplda.__file__,
     "recipes": [name for name in RECIPES if read_recipe(name)],

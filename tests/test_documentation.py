@@ -24,7 +24,7 @@ from markdown_it.token import Token
 
 import deeplda
 from deeplda.cli import app
-from deeplda.cli.sweep_arguments import axes_of
+from deeplda.cli.sweep import given_axes
 from deeplda.data import load_data
 from deeplda.experiments.recipes import read_recipe
 from deeplda.extras import EXTRAS
@@ -123,7 +123,7 @@ def read_command(words: list[str]) -> None:
     if given.get("recipe"):
         read_recipe(given["recipe"])
     if function.__name__ == "sweep":
-        axes_of(*(given.get(axis) for axis in ("objectives", "subclasses", "alphas", "seeds")))
+        given_axes(*(given.get(axis) for axis in ("objectives", "subclasses", "alphas", "seeds")))
 
 
 def after_torchrun(words: list[str]) -> list[str]:

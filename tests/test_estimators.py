@@ -141,7 +141,7 @@ class TestAnswers:
     @pytest.mark.parametrize("predictor", ["hyperplanes", "nearest_mean", "classic_lda"])
     def test_every_predictor_decides(self, iris, predictor):
         classifier = DeepLDAClassifier(predictor=predictor, **FAST).fit(*iris)
-        chosen = classifier.model_.named_predictor(predictor)
+        chosen = classifier.model_._named_predictor(predictor)
         embedding = torch.as_tensor(classifier.model_.transform(iris[0]))
         assert classifier.predict(iris[0]).tolist() == chosen.predict(embedding).tolist()
         assert classifier.score(*iris) > 0.9

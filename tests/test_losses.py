@@ -1,4 +1,4 @@
-"""RDLDALoss: value and gradient against the oracle, and life inside a user's training loop."""
+"""The losses: value and gradient against the oracle, their options, and use inside a training loop."""
 
 import copy
 import pickle
@@ -14,7 +14,7 @@ from oracle import oracle
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from deeplda import RDLDALoss
+from deeplda import DeepLDALoss, DLDALoss, RDLDALoss, deep_lda_loss
 from deeplda.core import moments
 from deeplda.core.scatter import discriminant_eigenvalues
 
@@ -32,7 +32,7 @@ def narrow_features_are_meant():
 
 
 def loss_and_gradient(features, labels, **options):
-    loss = RDLDALoss(**options)(features, labels)
+    loss = DeepLDALoss(**options)(features, labels)
     loss.backward()
     return loss.item(), features.grad
 
@@ -54,7 +54,7 @@ def test_float64_is_the_oracle(statistic, scatter, class_weight, alpha, shape):
 @pytest.mark.parametrize("offset", [0.0, 1e4])
 @pytest.mark.parametrize(("products", "error"), [("float32", 1e-5), ("float64", 2e-6)])
 def test_float32_is_the_oracle(statistic, scatter, class_weight, alpha, offset, products, error, monkeypatch):
-    """With its products in float32, as those of large batches are, and in float64, as those of small ones."""
+    """Products are in float32, as for large batches, or in float64, as for small ones."""
     if products == "float32":
         monkeypatch.setattr(moments, "_SMALL_PRODUCT", 0)
     options = {"alpha": alpha, "statistic": statistic, "scatter": scatter, "class_weight": class_weight}
@@ -86,7 +86,7 @@ def test_gradient_is_that_of_central_differences(statistic, scatter, class_weigh
 @every_combination
 def test_gradcheck(statistic, scatter, class_weight):
     features, labels = tensors(*gaussian_batch(20, 4, 3))
-    loss = RDLDALoss(statistic=statistic, scatter=scatter, class_weight=class_weight)
+    loss = DeepLDALoss(statistic=statistic, scatter=scatter, class_weight=class_weight)
     assert torch.autograd.gradcheck(lambda h: loss(h, labels), (features,))
 
 
@@ -101,7 +101,7 @@ def test_epsilon_chooses_the_eigenvalues(epsilon):
 
 def test_statistics_differ():
     features, labels = tensors(*gaussian_batch())
-    assert len({RDLDALoss(statistic=s)(features, labels).item() for s in STATISTICS}) == len(STATISTICS)
+    assert len({DeepLDALoss(statistic=s)(features, labels).item() for s in STATISTICS}) == len(STATISTICS)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float16, 2e-3), (torch.bfloat16, 1e-2)])
@@ -109,7 +109,7 @@ def test_half_precision(dtype, tolerance, monkeypatch):
     monkeypatch.setattr(moments, "_SMALL_PRODUCT", 0)
     h, y = gaussian_batch(200, 6, 4)
     features, labels = tensors(h, y, dtype)
-    loss = RDLDALoss()(features, labels)
+    loss = DeepLDALoss()(features, labels)
     assert loss.dtype == torch.float32
     loss.backward()
     true = oracle(features.detach().double().numpy(), y)
@@ -121,12 +121,12 @@ def test_half_precision(dtype, tolerance, monkeypatch):
 def test_upstream_gradient_scales_ours():
     h, y = gaussian_batch()
     features, labels = tensors(h, y, torch.float16)
-    (RDLDALoss()(features, labels) * 2.0**12).backward()
+    (DeepLDALoss()(features, labels) * 2.0**12).backward()
     assert relative_error(features.grad / 2**12, oracle(features.detach().double().numpy(), y).gradient) < 2e-3
 
 
 def test_autocast_does_not_round_the_loss(monkeypatch):
-    # Products of float32, as those of large batches: those of float64 no autocast would round.
+    # Products in float32, as for large batches: autocast does not round float64 products.
     monkeypatch.setattr(moments, "_SMALL_PRODUCT", 0)
     torch.manual_seed(0)
     network = nn.Linear(12, 6)
@@ -135,7 +135,7 @@ def test_autocast_does_not_round_the_loss(monkeypatch):
         features = network(inputs)
         features.retain_grad()
         assert features.dtype == torch.bfloat16
-        loss = RDLDALoss()(features, labels)
+        loss = DeepLDALoss()(features, labels)
         loss.backward()
     true = oracle(features.detach().double().numpy(), labels.numpy())
     assert loss.item() == pytest.approx(true.value, rel=1e-5)
@@ -147,7 +147,7 @@ def test_torch_compile(whole_step):
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 5))
     inputs, labels = torch.randn(60, 8), torch.arange(60) % 4
-    criterion = RDLDALoss()
+    criterion = DeepLDALoss()
 
     def step(model):
         network.zero_grad()
@@ -168,7 +168,8 @@ def test_torch_compile(whole_step):
     torch.testing.assert_close(compiled_gradient, gradient)
 
 
-def test_torch_compile_breaks_around_the_loss():
+@pytest.mark.parametrize("criterion", [DeepLDALoss(), deep_lda_loss], ids=["module", "function"])
+def test_torch_compile_breaks_around_the_loss(criterion):
     graphs = []
 
     def backend(graph, _):
@@ -176,7 +177,6 @@ def test_torch_compile_breaks_around_the_loss():
         return graph
 
     features, labels = torch.randn(60, 5, generator=torch.manual_seed(0)), torch.arange(60) % 4
-    criterion = RDLDALoss()
     step = torch.compile(lambda h: criterion(h * 2, labels) + 1, backend=backend)
     torch._dynamo.reset()
     for _ in range(3):
@@ -185,7 +185,7 @@ def test_torch_compile_breaks_around_the_loss():
 
 
 def test_import_costs_no_compiler():
-    code = "import sys, deeplda.objective; sys.exit('torch._dynamo' in sys.modules)"
+    code = "import sys, deeplda.losses; sys.exit('torch._dynamo' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -194,7 +194,7 @@ def test_training_separates_classes():
     network = nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 3))
     h, y = gaussian_batch(200, 6, 4)
     inputs, labels = torch.tensor(h, dtype=torch.float32), torch.tensor(y)
-    criterion, optimizer = RDLDALoss(), torch.optim.Adam(network.parameters(), 1e-2)
+    criterion, optimizer = DeepLDALoss(), torch.optim.Adam(network.parameters(), 1e-2)
     before = discriminant_eigenvalues(network(inputs), labels).min()
     for _ in range(60):
         optimizer.zero_grad()
@@ -205,8 +205,8 @@ def test_training_separates_classes():
 
 def test_a_second_derivative_is_refused():
     features, labels = tensors(*gaussian_batch())
-    loss = RDLDALoss()(features, labels)
-    with pytest.raises(RuntimeError, match="differentiated once only"):
+    loss = DeepLDALoss()(features, labels)
+    with pytest.raises(RuntimeError, match="differentiated only once"):
         torch.autograd.grad(loss, features, create_graph=True)
 
 
@@ -220,21 +220,21 @@ def test_features_are_not_changed():
 def test_without_gradient_none_is_prepared():
     features, labels = tensors(*gaussian_batch())
     with torch.no_grad():
-        assert not RDLDALoss()(features, labels).requires_grad
-    assert not RDLDALoss()(features.detach(), labels).requires_grad
+        assert not DeepLDALoss()(features, labels).requires_grad
+    assert not DeepLDALoss()(features.detach(), labels).requires_grad
 
 
 def test_non_contiguous_features():
     h, y = gaussian_batch(80, 6, 4)
     features, labels = tensors(np.ascontiguousarray(h.T), y)
-    RDLDALoss()(features.T, labels).backward()
+    DeepLDALoss()(features.T, labels).backward()
     assert relative_error(features.grad.T, oracle(h, y).gradient) < 1e-9
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32, torch.int64])
 def test_integer_labels_of_any_kind(dtype):
     features, labels = tensors(*gaussian_batch())
-    assert torch.equal(RDLDALoss()(features, labels.to(dtype)), RDLDALoss()(features, labels))
+    assert torch.equal(DeepLDALoss()(features, labels.to(dtype)), DeepLDALoss()(features, labels))
 
 
 @pytest.mark.parametrize("statistic", ["wilks", "pillai", "hotelling"])
@@ -272,7 +272,7 @@ class TestDiagnostics:
         h, y = gaussian_batch(100, 6, 6)
         h[:, 2] = 3.3
         features, labels = tensors(h, y)
-        criterion = RDLDALoss(alpha=0.3, statistic="smallest")
+        criterion = DeepLDALoss(alpha=0.3, statistic="smallest")
         criterion(features, labels)
         eigenvalues = oracle(h, y, alpha=0.3).eigenvalues
         found = criterion.diagnostics
@@ -284,12 +284,12 @@ class TestDiagnostics:
         assert found.dead_dims == 1
 
     def test_selected_counts_all_for_smooth_statistics(self):
-        criterion = RDLDALoss(statistic="wilks")
+        criterion = DeepLDALoss(statistic="wilks")
         criterion(*tensors(*gaussian_batch(100, 6, 6)))
         assert criterion.diagnostics.selected == 5
 
     def test_nothing_is_solved_before_it_is_read(self, monkeypatch):
-        criterion = RDLDALoss(statistic="pillai")
+        criterion = DeepLDALoss(statistic="pillai")
         solved = []
         monkeypatch.setattr(torch.linalg, "eigvalsh", lambda m: solved.append(1) or torch.linalg.eigh(m)[0])
         criterion(*tensors(*gaussian_batch()))
@@ -298,20 +298,20 @@ class TestDiagnostics:
         assert solved
 
     def test_detached(self):
-        criterion = RDLDALoss()
+        criterion = DeepLDALoss()
         criterion(*tensors(*gaussian_batch()))
         assert not criterion.diagnostics.eigenvalues.requires_grad
 
     def test_before_the_first_batch(self):
         with pytest.raises(RuntimeError, match="call the loss first"):
-            _ = RDLDALoss().diagnostics
+            _ = DeepLDALoss().diagnostics
 
 
 class TestWarnings:
     def test_ridge_decides_is_said_once_and_where_it_was_called(self):
         features, labels = tensors(*gaussian_batch(20, 30, 3))
-        criterion = RDLDALoss(alpha=1.0)
-        with pytest.warns(UserWarning, match=r"the ridge lam=0\.001 rather than the data") as caught:
+        criterion = DeepLDALoss(alpha=1.0)
+        with pytest.warns(UserWarning, match=r"the ridge lam=0\.001") as caught:
             criterion(features, labels)
         assert caught[0].filename == __file__
         criterion(features, labels)
@@ -319,22 +319,77 @@ class TestWarnings:
     def test_code_without_a_name_is_warned_too(self):
         features, labels = tensors(*gaussian_batch(20, 30, 3))
         with pytest.warns(UserWarning, match="the ridge"):
-            exec("loss(features, labels)", {"loss": RDLDALoss(alpha=1.0), "features": features, "labels": labels})
+            exec("loss(features, labels)", {"loss": DeepLDALoss(alpha=1.0), "features": features, "labels": labels})
 
     @pytest.mark.parametrize(("n", "alpha"), [(20, 0.5), (60, 1.0)])
     def test_ridge_is_not_blamed_where_data_decides(self, n, alpha):
-        RDLDALoss(alpha=alpha)(*tensors(*gaussian_batch(n, 30, 3)))
+        DeepLDALoss(alpha=alpha)(*tensors(*gaussian_batch(n, 30, 3)))
 
     def test_too_narrow_features_are_said_once(self):
         features, labels = tensors(*gaussian_batch(80, 3, 6))
-        criterion = RDLDALoss()
-        with pytest.warns(UserWarning, match="6 classes can differ in 5 directions and the features have 3"):
+        criterion = DeepLDALoss()
+        with pytest.warns(UserWarning, match="6 classes can differ in 5 directions"):
             criterion(features, labels)
         criterion(features, labels)
 
 
+class TestPublicLosses:
+    def test_the_default_is_wilks_without_regularisation(self):
+        h, y = gaussian_batch()
+        true = oracle(h, y, statistic="wilks", alpha=1.0, lam=1e-3).value
+        assert DeepLDALoss()(*tensors(h, y)).item() == pytest.approx(true, rel=1e-11)
+
+    @pytest.mark.parametrize(("loss", "alpha"), [(RDLDALoss, 0.6), (DLDALoss, 1.0)])
+    def test_the_papers_losses_have_the_papers_defaults(self, loss, alpha):
+        h, y = gaussian_batch()
+        true = oracle(h, y, statistic="smallest", alpha=alpha, lam=1e-3, epsilon=1.0).value
+        assert loss()(*tensors(h, y)).item() == pytest.approx(true, rel=1e-11)
+        assert isinstance(loss(), DeepLDALoss)
+
+    @pytest.mark.parametrize("loss", [DeepLDALoss, RDLDALoss, DLDALoss])
+    def test_they_accept_the_same_options(self, loss):
+        h, y = gaussian_batch(100, 6, 6)
+        options = {"statistic": "smallest", "lam": 0.1, "epsilon": 0.3, "scatter": "sum", "class_weight": "balanced"}
+        criterion = loss(**options, process_group=None)
+        true = oracle(h, y, alpha=criterion.alpha, **options).value
+        assert criterion(*tensors(h, y)).item() == pytest.approx(true, rel=1e-11)
+
+    def test_options_are_keyword_only(self):
+        for call in (lambda: RDLDALoss(0.5), lambda: DLDALoss("wilks"), lambda: DeepLDALoss("wilks", 0.5)):
+            with pytest.raises(TypeError, match="positional"):
+                call()
+        with pytest.raises(TypeError, match="alpha"):
+            DLDALoss(alpha=0.5)
+
+    @every_combination
+    @every_alpha
+    def test_the_function_is_the_module(self, statistic, scatter, class_weight, alpha):
+        options = {"alpha": alpha, "scatter": scatter, "class_weight": class_weight, "epsilon": 0.5, "lam": 0.01}
+        h, y = gaussian_batch()
+        value, gradient = loss_and_gradient(*tensors(h, y), statistic=statistic, **options)
+        features, labels = tensors(h, y)
+        loss = deep_lda_loss(features, labels, statistic, **options)
+        loss.backward()
+        assert loss.item() == value
+        assert torch.equal(features.grad, gradient)
+
+    def test_the_function_checks_its_options_and_warns(self):
+        features, labels = tensors(*gaussian_batch(20, 30, 3))
+        with pytest.raises(ValueError, match="alpha is 2"):
+            deep_lda_loss(features, labels, alpha=2)
+        with pytest.warns(UserWarning, match="the ridge") as caught:
+            deep_lda_loss(features, labels)
+        assert caught[0].filename == __file__
+
+    def test_the_former_import_path(self):
+        import deeplda.objective
+
+        assert deeplda.objective.RDLDALoss is RDLDALoss
+        assert all(hasattr(deeplda.objective, name) for name in deeplda.objective.__all__)
+
+
 def test_repr_copy_and_pickle():
-    criterion = RDLDALoss(alpha=0.2, statistic="wilks")
+    criterion = DeepLDALoss(alpha=0.2, statistic="wilks")
     assert "alpha=0.2" in repr(criterion)
     assert "statistic='wilks'" in repr(criterion)
     features, labels = tensors(*gaussian_batch())

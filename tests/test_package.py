@@ -7,10 +7,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from missing_modules import run_without
 
 import deeplda
 from deeplda.extras import EXTRAS
+from missing_modules import run_without
 
 SOURCE = Path(deeplda.__file__).parent
 # A part may import itself and the parts listed before it.

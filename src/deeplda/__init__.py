@@ -1,6 +1,6 @@
-"""Deep linear discriminant analysis: the objective, the estimators and the command line.
+"""Deep linear discriminant analysis: losses, predictors, estimators and the command line.
 
-The public names are imported when first used, so that `import deeplda` itself costs nothing.
+Public names are imported on first use, so `import deeplda` itself is fast.
 """
 
 from importlib import import_module
@@ -9,14 +9,28 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from deeplda.estimators import DeepLDAClassifier
     from deeplda.loading import load
-    from deeplda.losses import RDLDALoss
+    from deeplda.losses import DeepLDALoss, DLDALoss, RDLDALoss, deep_lda_loss
+    from deeplda.sampling import StratifiedBatchSampler
 
 __version__ = "0.2.0"
-__all__ = ["DeepLDAClassifier", "RDLDALoss", "__version__", "load"]
+__all__ = [
+    "DLDALoss",
+    "DeepLDAClassifier",
+    "DeepLDALoss",
+    "RDLDALoss",
+    "StratifiedBatchSampler",
+    "__version__",
+    "deep_lda_loss",
+    "load",
+]
 
 _HOME = {
+    "DLDALoss": "deeplda.losses",
     "DeepLDAClassifier": "deeplda.estimators",
+    "DeepLDALoss": "deeplda.losses",
     "RDLDALoss": "deeplda.losses",
+    "StratifiedBatchSampler": "deeplda.sampling",
+    "deep_lda_loss": "deeplda.losses",
     "load": "deeplda.loading",
 }
 

@@ -9,8 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from torch import nn
 
-from deeplda.core.checks import Scatter
-from deeplda.core.statistics import StatisticName
+from deeplda.core.checks import Scatter, StatisticName
 from deeplda.estimators import DeepLDAClassifier, NetworkFactory
 
 

@@ -61,13 +61,14 @@ def write_classifier(
     Raises InputError if the folder is not a classifier's or contains other files.
     """
     folder = folder.absolute()
-    if folder.exists() and not (folder / _CLASSIFIER).is_file():
-        raise InputError(got(f"{folder} already exists", need="a new folder", do="choose another name"))
-    if others := sorted({entry.name for entry in folder.glob("*")} - _OURS):
-        found = f"{folder} contains {others[0]!r} besides a classifier"
-        raise InputError(got(found, need="a folder with nothing else to replace", do="choose another name"))
     with new_folder(folder) as temporary:
-        model.write(temporary)
+        # Checked here, where no other process can write the folder between the check and the end of the block.
+        if folder.exists() and not (folder / _CLASSIFIER).is_file():
+            raise InputError(got(f"{folder} already exists", need="a new folder", do="choose another name"))
+        if others := sorted({entry.name for entry in folder.glob("*")} - _OURS):
+            found = f"{folder} contains {others[0]!r} besides a classifier"
+            raise InputError(got(found, need="a folder with nothing else to replace", do="choose another name"))
+        model._write(temporary)
         save_file(coordinates, temporary / _COORDINATES)
         (temporary / _CLASSIFIER).write_text(file.model_dump_json(indent=2) + "\n", encoding="utf-8")
 

@@ -20,8 +20,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from deeplda.core.checks import Scatter
-from deeplda.core.statistics import StatisticName
+from deeplda.core.checks import Scatter, StatisticName
 from deeplda.data.dataset import Data, Part
 from deeplda.device import kept_generators
 from deeplda.errors import InputError, code_not_run, got
@@ -36,11 +35,11 @@ from deeplda.estimator_files import (
     weights_as_json,
     write_classifier,
 )
-from deeplda.io import expanded
+from deeplda.io import expanded, read_folder
 from deeplda.model import Normalisation, read_card
 from deeplda.networks.inspection import output_width
 from deeplda.predictors import discriminant_directions
-from deeplda.sampling import stratified, sufficient_batch_size
+from deeplda.sampling import stratified_split, sufficient_batch_size
 from deeplda.training.config import FitConfig
 from deeplda.training.evaluation import gather_statistics
 from deeplda.training.loop import run_epochs
@@ -317,6 +316,11 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     ) -> Self:
         """Load a classifier that `save` wrote. If its network is your own code, pass `network` as for training."""
         folder = expanded(path)
+        # Another process may replace the folder while its files are read.
+        return read_folder(folder, lambda: cls._read(folder, network, device))
+
+    @classmethod
+    def _read(cls, folder: Path, network: str | nn.Module | NetworkFactory | None, device: str) -> Self:
         file = read_classifier_file(folder, cls._get_param_names())
         parameters: dict[str, Any] = dict(file.parameters)
         named = parameters.get("network")
@@ -464,8 +468,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         model, card = trainee.model, trainee.model.card
         if scaler is not None:
             model.cpu().double()
-            model.normalisation.mean.copy_(torch.from_numpy(scaler.mean_))
-            model.normalisation.deviation.copy_(torch.from_numpy(scaler.scale_))
+            model.normalisation.set(scaler.mean_, scaler.scale_)
         trainee.fit_predictors(part)
         if scaler is not None:
             model.cpu()
@@ -509,7 +512,7 @@ def _held_out(labels: NDArray[np.int64], fraction: float, seed: int) -> tuple[ND
     if isinstance(fraction, bool | str) or not 0 < fraction < 1:
         raise InputError(f"validation_fraction must be between 0 and 1, got {fraction!r}")
     size = max(1, round(fraction * len(labels)))
-    train, validation = stratified(labels, size, np.random.Generator(np.random.PCG64(seed)))
+    train, validation = stratified_split(labels, size, np.random.Generator(np.random.PCG64(seed)))
     if not len(validation):
         raise InputError(
             got(

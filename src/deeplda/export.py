@@ -1,12 +1,12 @@
-"""A trained model as one graph, for programs without deeplda: ONNX, or an exported program of PyTorch.
+"""Export a trained model as one graph, for programs without deeplda: as ONNX, or as an exported PyTorch program.
 
-The graph is normalisation, network and deciding predictor. It takes samples as `load().predict` does, any number of
-them: uint8 images N x C x H x W, or rows N x features in float32 (float64 where the model computes in float64; images
-of a saved estimator in float32, in the range it was fitted on). It gives `scores` and `probabilities` of the classes,
-float64 as in `predict_proba`, and the `embedding`.
+The graph consists of normalisation, network and deciding predictor. Like `load().predict`, it takes any number of
+samples: uint8 images N x C x H x W, or rows N x features in float32 (float64 if the model computes in float64).
+Images for a saved estimator are float32, in the range it was fitted on. The graph returns `scores` and
+`probabilities` of the classes in float64, as `predict_proba` does, and the `embedding`.
 
-An ONNX file is data. A .pt2 is not only that: `torch.export.load` unpickles parts of it, so it can run code, and is
-to be loaded from a source that you trust alone. Here it is read back once, from memory, to verify it.
+An ONNX file contains only data. A .pt2 file can run code, because `torch.export.load` unpickles parts of it: load it
+only from a source that you trust. The export itself reads it back once, from memory, to verify it.
 """
 
 from __future__ import annotations
@@ -33,35 +33,52 @@ from deeplda.errors import InputError, got
 from deeplda.io import write_bytes
 from deeplda.loading import load
 from deeplda.model import Model
-from deeplda.training.config import RunConfig
-from deeplda.training.preparation import read_data
 
 __all__ = ["Exported", "Verification", "VerificationError", "export_model", "export_run"]
 
-OUTPUTS = ("scores", "probabilities", "embedding")
-TOLERANCE = 1e-4
-_ROUNDING = 1e-5
-_BATCH = 100
-
-# Runs an exported graph: samples -> the outputs by name.
+Format = Literal["onnx", "torch"]
+# Runs an exported graph: samples -> outputs by name.
 Runner = Callable[[NDArray[Any]], dict[str, NDArray[Any]]]
 
+OUTPUTS = ("scores", "probabilities", "embedding")
 
-class VerificationError(RuntimeError):
-    """An exported graph does not compute what its model does."""
+_FILES: dict[Format, str] = {"onnx": "model.onnx", "torch": "model.pt2"}
+# Probabilities may differ by this much, and decisions between classes that are this close do not count.
+_TOLERANCE = 1e-4
+# Relative difference of two embeddings that rounding in float32 explains.
+_ROUNDING = 1e-5
+_BATCH = 100
+_REAL_SAMPLES = 1000
+_RANDOM_SAMPLES = 100
+
+
+@dataclass(frozen=True)
+class Exported:
+    """An exported file.
+
+    Attributes:
+        file: its path.
+        verification: how it compares with its model.
+        samples: a description of the samples it was verified on.
+    """
+
+    file: Path
+    verification: Verification
+    samples: str
 
 
 @dataclass(frozen=True)
 class Verification:
-    """A graph set against its model.
+    """Comparison of an exported graph with its model.
 
     Attributes:
-        samples: how many were compared.
-        difference: the largest between two probabilities.
-        different: decisions that differ.
-        clearly_different: those of them where the model's two best probabilities are farther apart than 1e-4.
-        embedding_difference: the largest between two values of the embedding, relative to its largest value.
-        consistent: the graph's scores and probabilities are what the predictor makes of the graph's embedding.
+        samples: number of samples compared.
+        difference: largest difference between two probabilities.
+        different: number of decisions that differ.
+        clearly_different: those among them for which the model's two best probabilities are more than 1e-4 apart.
+        embedding_difference: largest difference between two values of the embedding, relative to its largest value.
+        consistent: whether the graph's scores and probabilities are those that the predictor computes from the
+            graph's embedding.
     """
 
     samples: int
@@ -73,23 +90,91 @@ class Verification:
 
     @property
     def close(self) -> bool:
-        """Probabilities agree to 1e-4, and so do decisions but for ties."""
-        return self.difference <= TOLERANCE and self.clearly_different == 0
+        """Whether probabilities agree within 1e-4, and decisions agree except for ties."""
+        return self.difference <= _TOLERANCE and self.clearly_different == 0
 
     @property
     def passed(self) -> bool:
-        """Close, or apart by no more than rounding: scores of thousands, which well separated classes have, carry
-        the last digit of a float32 embedding into the probabilities of samples between two classes."""
+        """Whether the graph is close to its model, or differs from it only by rounding.
+
+        Well separated classes have scores in the thousands. For a sample between two such classes, the last digit of a
+        float32 embedding changes the probabilities visibly.
+        """
         return self.consistent and (self.close or self.embedding_difference <= _ROUNDING)
 
 
+class VerificationError(RuntimeError):
+    """An exported graph does not compute the same as its model."""
+
+
+def export_run(
+    folder: Path,
+    *,
+    format: Format = "onnx",
+    output: Path | None = None,
+    verify_all: bool = False,
+    data_dir: Path | None = None,
+    network: str | None = None,
+) -> Exported:
+    """Export the model of a run folder or model folder, by default to model.onnx or model.pt2 next to its weights.
+
+    Args:
+        verify_all: verify on the complete test set instead of 1,000 of its samples.
+        data_dir: folder of the known data sets, if it has moved.
+        network: needed for a network of your own, as in `deeplda.load`.
+
+    Raises InputError if the model cannot be loaded or its network cannot be exported, and VerificationError if the
+    graph differs from the model. Nothing is written in these cases.
+    """
+    file = output or (folder / "model" if (folder / "model").is_dir() else folder) / _FILES[format]
+    if file.is_dir() or not file.resolve().parent.is_dir():
+        what = f"{file} is a folder" if file.is_dir() else f"{file.parent} does not exist"
+        raise InputError(got(what, need="a file in an existing folder", do="choose another --output"))
+    model = load(folder, network=network)
+    inputs, description = _samples_for(folder, model, verify_all=verify_all, data_dir=data_dir)
+    return Exported(file, export_model(model, file, inputs, format=format), description)
+
+
+def export_model(model: Model, file: Path, inputs: NDArray[Any], *, format: Format = "onnx") -> Verification:
+    """Export `model` to `file`, after verifying the graph on the samples `inputs` (n, *sample_shape).
+
+    The graph accepts samples of the dtype of `inputs`. Raises as `export_run` does.
+    """
+    if format == "onnx":
+        _require_onnx()
+    with _silence():
+        try:
+            program = _traced(model, inputs)
+            content = _as_onnx(program, model) if format == "onnx" else _as_pt2(program, model)
+            run = _onnx_runner(content) if format == "onnx" else _pt2_runner(content)
+        # Tracing runs the user's network on symbols; torch and onnxruntime raise all kinds of errors if they cannot.
+        except Exception as error:
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            raise InputError(
+                got(
+                    f"the network {model.card.network!r} cannot be exported ({reason})",
+                    need="one that torch.export can trace for any batch size",
+                    do="avoid decisions that depend on the values of tensors",
+                )
+            ) from error
+        verification = verify(model, run, inputs)
+    if not verification.passed:
+        raise VerificationError(
+            f"the exported graph differs from the model: on {verification.samples:,} samples, probabilities differ by "
+            f"up to {verification.difference:.1e} and {verification.clearly_different:,} clear decisions differ; "
+            "nothing was written"
+        )
+    write_bytes(file, content)
+    return verification
+
+
 def verify(model: Model, run: Runner, inputs: NDArray[Any]) -> Verification:
-    """Compare what `run` gives for `inputs` with the model: the first sample alone, the others in batches."""
+    """Compare the outputs of `run` on `inputs` with the model: the first sample alone, the others in batches."""
     pieces = np.split(inputs, range(1, len(inputs), _BATCH))
     found = _joined([run(piece) for piece in pieces])
-    # Piece by piece too: a product of one row may round otherwise than that of many.
-    expected = _joined([_decided(model, model.transform(piece)) for piece in pieces])
-    decided = _decided(model, found["embedding"])
+    # The model gets the same pieces, because products of one row and of many may round differently.
+    expected = _joined([_outputs_for(model, model.transform(piece)) for piece in pieces])
+    decided = _outputs_for(model, found["embedding"])
     different = found["probabilities"].argmax(1) != expected["probabilities"].argmax(1)
     second, best = np.sort(expected["probabilities"], 1)[:, -2:].T
     largest = np.abs(expected["embedding"]).max()
@@ -97,7 +182,7 @@ def verify(model: Model, run: Runner, inputs: NDArray[Any]) -> Verification:
         samples=len(inputs),
         difference=float(np.abs(found["probabilities"] - expected["probabilities"]).max()),
         different=int(different.sum()),
-        clearly_different=int((different & (best - second > TOLERANCE)).sum()),
+        clearly_different=int((different & (best - second > _TOLERANCE)).sum()),
         embedding_difference=float(np.abs(found["embedding"] - expected["embedding"]).max() / (largest or 1)),
         consistent=all(np.allclose(found[name], decided[name], rtol=1e-6, atol=1e-6) for name in OUTPUTS),
     )
@@ -107,19 +192,19 @@ def _joined(parts: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
     return {name: np.concatenate([part[name] for part in parts]) for name in OUTPUTS}
 
 
-def _decided(model: Model, embedding: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """The outputs that belong to an embedding."""
+def _outputs_for(model: Model, embedding: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """Return the outputs that the model computes from an embedding."""
     scores = model.class_scores(torch.as_tensor(embedding))
     return {"scores": scores.numpy(), "probabilities": scores.softmax(1).numpy(), "embedding": embedding}
 
 
-class InferenceGraph(nn.Module):
-    """Samples -> scores, probabilities and embedding, on the CPU in eval mode; the model itself stays as it is."""
+class _InferenceGraph(nn.Module):
+    """Samples -> scores, probabilities and embedding, on the CPU in eval mode, from a copy of the model."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
         self.model = copy.deepcopy(model).cpu().eval().requires_grad_(False)
-        # Traced in channels_last, the strides become part of the graph: a flatten turns into a gather of single values.
+        # In channels_last, strides would become part of the graph, and a flatten a gather of single values.
         self.model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]  # missing in torch's stubs
         for name in model.card.predictors[1:]:
             del self.model.predictors[name]
@@ -130,31 +215,29 @@ class InferenceGraph(nn.Module):
         return {"scores": scores, "probabilities": scores.softmax(1), "embedding": embedding}
 
 
-def traced(model: Model, inputs: NDArray[Any]) -> torch.export.ExportedProgram:
-    """The graph of a model for samples of the dtype of `inputs`, any number of them."""
-    # Two zeros: one sample would fix the batch size at 1, and the example is kept in the file.
+def _traced(model: Model, inputs: NDArray[Any]) -> torch.export.ExportedProgram:
+    """Trace the graph of a model for any number of samples of the dtype of `inputs`."""
+    # Two samples, because one would fix the batch size at 1; zeros, because the example is stored in the file.
     example = torch.as_tensor(np.zeros_like(inputs, shape=(2, *model.card.sample_shape)))
     batch = torch.export.Dim("batch")
-    program = torch.export.export(InferenceGraph(model), (example,), dynamic_shapes=({0: batch},), strict=False)
+    program = torch.export.export(_InferenceGraph(model), (example,), dynamic_shapes=({0: batch},), strict=False)
     for module in program.graph_module.modules():
         if isinstance(module, torch.fx.GraphModule):
             for node in module.graph.nodes:
-                node.meta.pop("stack_trace", None)  # it holds paths of this machine
+                node.meta.pop("stack_trace", None)  # it contains paths of this machine
     return program
 
 
-def require_onnx() -> None:
-    """Raise InputError where the extra for ONNX is not installed."""
+def _require_onnx() -> None:
+    """Raise InputError if the packages for ONNX are not installed."""
     for name in ("onnx", "onnxscript", "onnxruntime"):
         try:
             import_module(name)
         except ImportError:
-            raise InputError(
-                got(f"{name} cannot be imported", need="it for ONNX", do="pip install 'deeplda[export]'")
-            ) from None
+            raise InputError(f"export to ONNX needs {name}: pip install 'deeplda[export]'") from None
 
 
-def _properties(model: Model) -> dict[str, Any]:
+def _properties(model: Model) -> dict[str, object]:
     return {
         "format": 1,
         "deeplda_version": __version__,
@@ -164,7 +247,7 @@ def _properties(model: Model) -> dict[str, Any]:
     }
 
 
-def as_onnx(program: torch.export.ExportedProgram, model: Model) -> bytes:
+def _as_onnx(program: torch.export.ExportedProgram, model: Model) -> bytes:
     import onnx
 
     converted = torch.onnx.export(
@@ -180,7 +263,7 @@ def as_onnx(program: torch.export.ExportedProgram, model: Model) -> bytes:
     graph = proto.graph
     for messages in (graph.input, graph.output, graph.node, graph.value_info, graph.initializer):
         for message in messages:
-            del message.metadata_props[:]  # how torch got there
+            del message.metadata_props[:]  # torch's notes on the conversion
     properties = {name: json.dumps(value) for name, value in _properties(model).items()}
     onnx.helper.set_model_props(proto, properties)
     onnx.checker.check_model(proto, full_check=True)
@@ -188,13 +271,13 @@ def as_onnx(program: torch.export.ExportedProgram, model: Model) -> bytes:
     return content
 
 
-def as_pt2(program: torch.export.ExportedProgram, model: Model) -> bytes:
+def _as_pt2(program: torch.export.ExportedProgram, model: Model) -> bytes:
     content = io.BytesIO()
     torch.export.save(program, content, extra_files={"deeplda.json": json.dumps(_properties(model))})
     return content.getvalue()
 
 
-def onnx_runner(content: bytes) -> Runner:
+def _onnx_runner(content: bytes) -> Runner:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -207,7 +290,7 @@ def onnx_runner(content: bytes) -> Runner:
     return run
 
 
-def pt2_runner(content: bytes) -> Runner:
+def _pt2_runner(content: bytes) -> Runner:
     graph = torch.export.load(io.BytesIO(content)).module()
 
     def run(inputs: NDArray[Any]) -> dict[str, NDArray[Any]]:
@@ -216,121 +299,49 @@ def pt2_runner(content: bytes) -> Runner:
     return run
 
 
-_REAL = 1000
-_RANDOM = 100
-
-
-def samples_of(folder: Path, model: Model, *, verify_all: bool, data_dir: Path | None) -> tuple[NDArray[Any], str]:
-    """What to verify on, and that in words: samples of the run's data, or random ones where it cannot be had."""
+def _samples_for(folder: Path, model: Model, *, verify_all: bool, data_dir: Path | None) -> tuple[NDArray[Any], str]:
+    """Return samples to verify on, with a description: from the data of the run, or random ones without that data."""
     try:
         return _real_samples(folder, model, verify_all=verify_all, data_dir=data_dir)
     except InputError as error:
         if verify_all:
             raise
         kind = "images" if len(model.card.sample_shape) == 3 else "rows"
-        return _random_samples(model, estimator=(folder / "classifier.json").exists()), f"random {kind}, as {error}"
+        samples = _random_samples(model, estimator=(folder / "classifier.json").exists())
+        return samples, f"random {kind}, because {error}"
 
 
 def _real_samples(folder: Path, model: Model, *, verify_all: bool, data_dir: Path | None) -> tuple[NDArray[Any], str]:
     if not (folder / "run.toml").exists():
-        raise InputError(f"{folder} is no run with data of its own")
+        raise InputError(f"{folder} is not a run with data of its own")
+    # Imported here, because reading data needs packages that exporting a model of your own does not.
+    from deeplda.training.config import RunConfig
+    from deeplda.training.preparation import read_data
+
     config = RunConfig.read(folder / "run.toml")
     data = read_data(config if data_dir is None else config.model_copy(update={"data_dir": data_dir}))
     if data.sample_shape != model.card.sample_shape:
-        raise InputError(f"{config.data} has changed since {folder} was trained: samples are of another shape")
+        raise InputError(f"{config.data} has changed since {folder} was trained: its samples have another shape")
     name, part = ("test", data.test) if len(data.test) else ("validation", data.val)
     if not len(part):
         raise InputError(f"{config.data} has neither test nor validation samples")
-    count = len(part) if verify_all else min(len(part), _REAL)
-    # Spread over the part, as its samples may stand class by class.
+    count = len(part) if verify_all else min(len(part), _REAL_SAMPLES)
+    # Evenly spread, because the samples may be sorted by class.
     places = np.linspace(0, len(part) - 1, count).astype(int)
     return part.inputs[places], f"{count:,} of {len(part):,} {name} samples of {config.data}"
 
 
 def _random_samples(model: Model, *, estimator: bool) -> NDArray[Any]:
-    rng, shape = np.random.default_rng(0), (_RANDOM, *model.card.sample_shape)
+    rng, shape = np.random.default_rng(0), (_RANDOM_SAMPLES, *model.card.sample_shape)
     if len(shape) == 4 and not estimator:
         return rng.integers(0, 256, shape, dtype=np.uint8)
     mean, deviation = model.normalisation.mean.numpy(), model.normalisation.deviation.numpy()
     return (mean + deviation * rng.standard_normal(shape)).astype(mean.dtype)
 
 
-Format = Literal["onnx", "torch"]
-_FILES: dict[Format, str] = {"onnx": "model.onnx", "torch": "model.pt2"}
-
-
-@dataclass(frozen=True)
-class Exported:
-    """An exported file, and what it was verified on, in words."""
-
-    file: Path
-    verification: Verification
-    samples: str
-
-
-def export_run(
-    folder: Path,
-    *,
-    format: Format = "onnx",
-    output: Path | None = None,
-    verify_all: bool = False,
-    data_dir: Path | None = None,
-    network: str | None = None,
-) -> Exported:
-    """Export the model of a run or model folder, by default to model.onnx or model.pt2 beside its weights.
-
-    Args:
-        verify_all: compare on the whole test part instead of 1,000 samples of it.
-        data_dir: where known data is, if it has moved.
-        network: for a network of your own, as in `deeplda.load`.
-
-    Raises InputError where the model cannot be had or its network cannot be exported, VerificationError where the
-    graph differs from the model; then nothing is written.
-    """
-    if format == "onnx":
-        require_onnx()
-    file = output or (folder / "model" if (folder / "model").is_dir() else folder) / _FILES[format]
-    if file.is_dir() or not file.resolve().parent.is_dir():
-        what = f"{file} is a folder" if file.is_dir() else f"{file.parent} does not exist"
-        raise InputError(got(what, need="a file in a folder that is there", do="choose another --output"))
-    model = load(folder, network=network)
-    inputs, words = samples_of(folder, model, verify_all=verify_all, data_dir=data_dir)
-    return Exported(file, export_model(model, file, inputs, format=format), words)
-
-
-def export_model(model: Model, file: Path, inputs: NDArray[Any], *, format: Format = "onnx") -> Verification:
-    """Write `model` to `file` as a graph that takes samples of the dtype of `inputs`, verified on these before.
-
-    Raises as `export_run`.
-    """
-    with _silence():
-        try:
-            program = traced(model, inputs)
-            content = as_onnx(program, model) if format == "onnx" else as_pt2(program, model)
-            run = onnx_runner(content) if format == "onnx" else pt2_runner(content)
-        # Tracing runs the user's network on symbols; torch and onnxruntime raise anything for what they cannot do.
-        except Exception as error:
-            reason = next(iter(str(error).splitlines()), type(error).__name__)
-            raise InputError(
-                got(
-                    f"the network {model.card.network!r} cannot be exported ({reason})",
-                    need="one that torch.export can trace for any batch size",
-                    do="avoid decisions that depend on the values of tensors",
-                )
-            ) from error
-        verification = verify(model, run, inputs)
-    if not verification.passed:
-        raise VerificationError(
-            f"the exported graph is not the model: on {verification.samples:,} samples probabilities differ by up to "
-            f"{verification.difference:.1e} and {verification.clearly_different:,} clear decisions; nothing was written"
-        )
-    write_bytes(file, content)
-    return verification
-
-
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Keep from the user what exporters say to their developers: warnings, log lines, and graphs they print."""
+    """Hide the messages that exporters write for their developers: warnings, log lines and printed graphs."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

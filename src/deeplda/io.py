@@ -1,4 +1,8 @@
-"""Read small files and tensors from untrusted folders, and write files and folders atomically."""
+"""Read small files and tensors from untrusted folders, and write files and folders atomically.
+
+Several processes may write the same file or folder: they take turns, and readers never see a partial one. The turns
+need `fcntl`; without it, as on Windows, let only one process write at a time.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,12 @@ import os
 import re
 import shutil
 import stat
+import time
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from safetensors import SafetensorError
 
@@ -21,31 +26,38 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-
-# Settings, cards and logs are small; a million class names fit.
-_MOST = 64 * 2**20
-
 T = TypeVar("T")
+
+# Settings, model cards and logs are small; a million class names fit.
+_SMALL = 64 * 2**20
+# For how long a reader tries again while other processes replace a folder.
+_PATIENCE_SECONDS = 5.0
+_PAUSE_SECONDS = 0.005
+_NO_LOCKS_HERE = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 def expanded(path: str | Path) -> Path:
-    """The path with ~ as the folder of its user. Raises InputError for an unknown user, and where it is too long."""
+    """Replace a leading ~ by the user's home folder.
+
+    Raises InputError for an unknown user, or a path that is too long for the file system.
+    """
     try:
-        whole = Path(path).expanduser()
-        whole.exists()
+        full = Path(path).expanduser()
+        full.exists()
     except RuntimeError:
-        raise InputError(got(f"{path} is of an unknown user", need="a path", do="write it whole")) from None
+        raise InputError(got(f"{path} names an unknown user", need="a path", do="write the path in full")) from None
     except OSError as error:
         raise (too_long(path) if error.errno == errno.ENAMETOOLONG else error) from None
-    return whole
+    return full
 
 
-def read_small(file: Path, most: int = _MOST) -> bytes:
-    """A file that is read whole: a regular one of at most `most` bytes.
+def read_small(file: Path, most: int = _SMALL) -> bytes:
+    """Return the content of a regular file of at most `most` bytes.
 
-    Raises OSError for others, so that a pipe cannot make us wait, nor a device or a huge file fill the memory.
+    Raises OSError for anything else, so that a pipe cannot block and neither a device nor a huge file can fill the
+    memory.
     """
-    # Without O_NONBLOCK, which Windows lacks, to open a pipe that nobody writes to would never return.
+    # Without O_NONBLOCK, which Windows lacks, opening a pipe without a writer would block forever.
     with os.fdopen(os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as stream:
         status = os.fstat(stream.fileno())
         if not stat.S_ISREG(status.st_mode):
@@ -56,29 +68,20 @@ def read_small(file: Path, most: int = _MOST) -> bytes:
 
 
 def read_toml(file: Path) -> dict[str, Any]:
-    """A TOML file as a mapping. Raises InputError where it cannot be read."""
+    """Parse a TOML file. Raises InputError if it cannot be read."""
     try:
         found = tomllib.loads(read_small(file).decode())
-        if not _has_usual_integers(found):
+        if not _has_64_bit_integers(found):
             raise ValueError("it has an integer of more than 64 bits")
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{file} cannot be read as TOML: {error}") from None
     return found
 
 
-def _has_usual_integers(value: object) -> bool:
-    """As TOML wants them; Python reads longer ones, and then cannot write them."""
-    if isinstance(value, dict):
-        return all(map(_has_usual_integers, value.values()))
-    if isinstance(value, list):
-        return all(map(_has_usual_integers, value))
-    return not isinstance(value, int) or -(2**63) <= value < 2**63
-
-
 def read_tensors(file: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file; no memory is taken but for what it holds.
+    """Read a safetensors file, without allocating more memory than it holds.
 
-    Raises InputError where it is missing or broken.
+    Raises InputError if it is missing or broken.
     """
     from safetensors.torch import load_file
 
@@ -86,49 +89,61 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
 
 
 def read_arrays(file: Path) -> dict[str, NDArray[Any]]:
-    """As `read_tensors`, arrays of numpy."""
+    """Read a safetensors file as numpy arrays, like `read_tensors`."""
     from safetensors.numpy import load_file
 
     arrays = _load(load_file, file)
-    # Where a library has taught numpy other kinds, they are read, and would be a surprise to whoever gets them.
+    # Libraries can add dtypes to numpy, which safetensors then returns and callers do not expect.
     if strange := [array.dtype for array in arrays.values() if array.dtype.kind not in "biuf"]:
         raise InputError(
-            got(f"{file} cannot be read (it has numbers of kind {strange[0]})", need="a usual kind", do="train again")
+            got(
+                f"{file} cannot be read (it has numbers of dtype {strange[0]})",
+                need="one of numpy's own dtypes",
+                do="train again",
+            )
         )
     return arrays
 
 
-def _load(load_file: Callable[[Path], dict[str, T]], file: Path) -> dict[str, T]:
-    try:
-        if file.exists() and not file.is_file():
-            raise OSError(errno.EINVAL, "Not a regular file")
-        return load_file(file)
-    # Beside its own errors, safetensors' Python side fails on kinds of numbers that numpy does not have.
-    except (OSError, SafetensorError, AttributeError, TypeError, ValueError, KeyError, MemoryError) as error:
-        raise InputError(
-            got(f"{file} cannot be read ({error})", need="a whole safetensors file, as written", do="train again")
-        ) from None
+def read_folder(folder: Path, read: Callable[[], T]) -> T:
+    """Return `read()`, and call it again if another process replaced `folder` meanwhile.
 
+    So the files that `read` opens always belong to the same version of a folder written with `new_folder`.
 
-def as_os_error(error: SafetensorError) -> OSError | None:
-    """What the system said when safetensors could not write; None where that is not what it reports."""
-    found = re.search(r"os error (\d+)", str(error))
-    return OSError(int(found[1]), os.strerror(int(found[1]))) if found else None
+    Raises what `read` raises, or InputError if other processes keep replacing the folder for several seconds.
+    """
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        before = _version(folder)
+        try:
+            found = read()
+        except InputError:
+            # Between two renames there is no folder at all.
+            being_replaced = before is None and _lock_file(folder).exists()
+            if (_version(folder) == before and not being_replaced) or time.monotonic() > deadline:
+                raise
+        else:
+            if _version(folder) == before:
+                return found
+            if time.monotonic() > deadline:
+                raise InputError(f"{folder} keeps changing while it is read: try again when nobody writes to it")
+        time.sleep(_PAUSE_SECONDS)
 
 
 def write_text(file: Path, text: str) -> None:
-    """Write a file whole or not at all."""
+    """Write a file atomically, in UTF-8, as `write_bytes` does."""
     write_bytes(file, text.encode())
 
 
 def write_bytes(file: Path, content: bytes) -> None:
-    """Write a file whole or not at all: to a temporary name, synced, then renamed. Several writers take turns."""
+    """Write a file atomically: under a temporary name, synced, then renamed. Several writers take turns."""
     temporary = file.with_name(f".{file.name}.tmp")
-    with _held(temporary) as stream:
+    with _turn(file):
         try:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
+            with temporary.open("wb") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
             temporary.replace(file)
         except BaseException:
             temporary.unlink(missing_ok=True)
@@ -137,63 +152,137 @@ def write_bytes(file: Path, content: bytes) -> None:
 
 
 @contextmanager
-def _held(path: Path) -> Iterator[BinaryIO]:
-    """An empty file at `path`, locked: others who want it wait, and make another if this one has moved meanwhile."""
-    # Not on Windows, where models can be read all the same.
-    import fcntl
-
-    while True:
-        stream = path.open("ab")
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(stream.fileno()), path.stat()):
-                break
-        stream.close()
-    with stream:
-        stream.truncate(0)
-        yield stream
-
-
-@contextmanager
 def new_folder(folder: Path, keep: Path | None = None) -> Iterator[Path]:
-    """An empty folder to fill, which takes the place of `folder` when the block ends well and vanishes when not.
+    """Yield an empty folder to fill; it replaces `folder` at the end of the block, or is removed after an error.
 
-    With `keep`, what stood at `folder` moves there, and at every moment a whole folder stands at one of the two.
-    Without it there is an instant at which a kill leaves both whole under hidden names, `.NAME.old` and `.NAME.tmp`.
-    Raises OSError where the disk cannot take it, safetensors' own words for that included.
+    Several writers take turns: inside the block no other process can replace `folder`. To read more than one file of
+    it elsewhere, use `read_folder`.
+
+    With `keep`, the previous `folder` moves there, and at every moment a complete folder exists at one of the two
+    paths. Without it, a kill at the wrong instant leaves both complete under the hidden names `.NAME.old` and
+    `.NAME.tmp`.
+
+    Raises OSError if the folder cannot be written; errors of safetensors with the same cause are converted.
     """
     if folder.is_symlink():
-        # What it points to is replaced, on its own disk, and the link stays.
+        # Replace the target, on its own disk, and keep the link.
         folder = folder.resolve()
-    temporary, old = (folder.with_name(f".{folder.name}.{state}") for state in ("tmp", "old"))
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    try:
-        yield temporary
-        for file in temporary.iterdir():
-            sync(file)
-        sync(temporary)
-    except BaseException as error:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _turn(folder):
+        temporary, old = (folder.with_name(f".{folder.name}.{state}") for state in ("tmp", "old"))
         shutil.rmtree(temporary, ignore_errors=True)
-        if isinstance(error, SafetensorError) and (known := as_os_error(error)):
-            raise known from None
-        raise
-    shutil.rmtree(old, ignore_errors=True)
-    if keep is not None and folder.exists():
-        if keep.exists():
-            keep.rename(old)
-        folder.rename(keep)
-    elif folder.exists():
-        folder.rename(old)
-    temporary.rename(folder)
-    sync(folder.parent)
-    shutil.rmtree(old, ignore_errors=True)
+        temporary.mkdir()
+        try:
+            yield temporary
+            for file in temporary.iterdir():
+                sync(file)
+            sync(temporary)
+        except BaseException as error:
+            shutil.rmtree(temporary, ignore_errors=True)
+            if isinstance(error, SafetensorError) and (known := _as_os_error(error)):
+                raise known from None
+            raise
+        shutil.rmtree(old, ignore_errors=True)
+        if keep is not None and folder.exists():
+            if keep.exists():
+                keep.rename(old)
+            folder.rename(keep)
+        elif folder.exists():
+            folder.rename(old)
+        temporary.rename(folder)
+        sync(folder.parent)
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def sync(path: Path) -> None:
-    """Have the disk hold what was written to a file, or the names in a folder."""
+    """fsync a file or directory; Windows cannot open a directory, so there it does nothing for one."""
+    if os.name == "nt" and path.is_dir():
+        return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def _turn(path: Path) -> Iterator[None]:
+    """Hold the lock of `path` in this block, after waiting for other processes that write it.
+
+    The lock is a file beside `path`, removed at the end. Without `fcntl`, or on a file system without locks, there is
+    none.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    lock = _lock_file(path)
+    while True:
+        stream = lock.open("ab")
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS_HERE:
+                raise
+            break
+        # Its last holder may have removed the file while we waited for it; then lock the new one.
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(stream.fileno()), lock.stat()):
+                break
+        stream.close()
+    with stream:
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+
+
+def _lock_file(path: Path) -> Path:
+    return path.with_name(f".{path.name}.lock")
+
+
+def _version(folder: Path) -> tuple[int, ...] | None:
+    """Numbers that change when a folder is replaced; None if it does not exist."""
+    try:
+        status = folder.stat()
+    except OSError:
+        return None
+    # The inode alone does not suffice: a later folder may reuse it.
+    return status.st_dev, status.st_ino, status.st_mtime_ns
+
+
+def _has_64_bit_integers(value: object) -> bool:
+    """Whether all integers fit in 64 bits, as TOML requires; Python reads longer ones but cannot write them."""
+    if isinstance(value, dict):
+        return all(map(_has_64_bit_integers, value.values()))
+    if isinstance(value, list):
+        return all(map(_has_64_bit_integers, value))
+    return not isinstance(value, int) or -(2**63) <= value < 2**63
+
+
+def _load(load_file: Callable[[Path], dict[str, T]], file: Path) -> dict[str, T]:
+    try:
+        if file.exists() and not file.is_file():
+            raise OSError(errno.EINVAL, "Not a regular file")
+        return load_file(file)
+    # Besides its own errors, safetensors fails on dtypes that numpy lacks, and torch if the file vanishes meanwhile.
+    except (
+        OSError,
+        RuntimeError,
+        SafetensorError,
+        AttributeError,
+        TypeError,
+        ValueError,
+        KeyError,
+        MemoryError,
+    ) as error:
+        raise InputError(
+            got(f"{file} cannot be read ({error})", need="an intact safetensors file", do="train again")
+        ) from None
+
+
+def _as_os_error(error: SafetensorError) -> OSError | None:
+    """Convert the failure of a write that safetensors reports in words; None for other failures."""
+    found = re.search(r"os error (\d+)", str(error))
+    return OSError(int(found[1]), os.strerror(int(found[1]))) if found else None

@@ -8,90 +8,110 @@ import torch
 from torch import Tensor, nn
 
 from deeplda.errors import InputError, code_not_run, got
-from deeplda.io import expanded, read_tensors
+from deeplda.io import expanded, read_folder, read_tensors
 from deeplda.memory import available_memory
 from deeplda.model import STATISTICS, Model, ModelCard, read_card
 from deeplda.networks import build_network
-from deeplda.networks.allocation import AllocationLimit
+from deeplda.networks.registry import outline_network
+from deeplda.networks.sizes import first_mismatch
 from deeplda.predictors import FeatureStatistics
 
-# What is computed with their squares stays a number.
+# Below these limits, products of the statistics do not overflow.
 _LARGEST_MEAN, _LARGEST_SCATTER = 1e100, 1e200
 _ROUNDING = 1e-6
-_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def load(path: str | Path, *, network: str | nn.Module | None = None, device: str = "cpu") -> Model:
-    """The model of a run folder or a model folder.
+    """Load the model of a run folder or a model folder.
 
     Args:
-        network: for a model whose network is code of your own, "module.path:callable" as it was trained with, or a
-            module of that kind, which takes on the weights. What a folder says is never imported on its word alone.
+        network: needed if the network is code of your own: "module.path:callable" as in training, or a module of that
+            kind, which takes over the weights. Code that only the folder names is never imported.
+        device: where the model computes.
 
-    Raises InputError where there is no model, or it is not whole.
+    Raises InputError if there is no model, or it is damaged. Sizes in model.json are compared with those of the stored
+    weights before memory is allocated for them; only the size of a network of your own is up to its code.
     """
-    folder = expanded(path)
-    folder = folder / "model" if (folder / "model").is_dir() else folder
+    path = expanded(path)
+    folder = path / "model" if (path / "run.toml").exists() or (path / "model").is_dir() else path
+    card, state = read_folder(folder, lambda: _read(folder, network))
+    _check_sizes(card, state, folder, own_network=isinstance(network, nn.Module) or ":" in card.network)
+    if not isinstance(network, nn.Module):
+        network = build_network(card.network, card.sample_shape, card.embedding_dim, width=card.width)
+    model = Model(card, network)
+    for name in card.predictors:
+        model._named_predictor(name)._reserve(len(card.subclass_map), card.embedding_dim)
+    _load_weights(model, state, folder / "weights.safetensors")
+    return model._place(torch.device(device)).eval()
+
+
+def _read(folder: Path, network: str | nn.Module | None) -> tuple[ModelCard, dict[str, Tensor]]:
+    """Read both files of a model folder. Raises InputError if the network is code that the caller did not name."""
     card = read_card(folder / "model.json")
     if not isinstance(network, nn.Module) and ":" in card.network and network != card.network:
         do = f"pass network={card.network!r} (--network on the command line), or a module of that kind"
         raise code_not_run(folder, card.network, do)
-    state = read_tensors(folder / "weights.safetensors")
-    model = _with_room_for(state, card, network if isinstance(network, nn.Module) else None, folder)
-    _load_weights(model, state, folder / "weights.safetensors")
-    return model.place(torch.device(device)).eval()
+    return card, read_tensors(folder / "weights.safetensors")
 
 
-def _with_room_for(state: dict[str, Tensor], card: ModelCard, network: nn.Module | None, folder: Path) -> Model:
-    """The model that the card describes, before its weights are loaded.
+def _check_sizes(card: ModelCard, state: dict[str, Tensor], folder: Path, *, own_network: bool) -> None:
+    """Raise InputError if model.json declares other sizes than the weights have, or either exceeds the memory.
 
-    Raises InputError where it would take much more memory than the weights do, before that is taken: the card lies.
+    This bounds what building the model can allocate, whatever an untrusted folder declares.
     """
-    # Code of the user's own may need more on the way than it keeps.
-    beside = 2**30 if ":" in card.network else 2**20
-    # A file with holes can be larger than any disk.
-    most = min(4 * sum(tensor.nbytes for tensor in state.values()) + beside, available_memory() or 2**62)
-    lie = got(f"model.json in {folder} describes more than the weights hold", need="one model's", do="train again")
+    # A sparse file can be larger than any disk.
+    available = available_memory()
+    if available is not None and sum(tensor.nbytes for tensor in state.values()) > available:
+        raise InputError(f"the weights in {folder} do not fit in memory")
+    shapes: dict[str, tuple[int, ...]] = {
+        "normalisation.mean": (card.sample_shape[0],) + (1,) * (len(card.sample_shape) - 1)
+    }
+    for predictor in card.predictors:
+        shapes[f"predictors.{predictor}.weight"] = (len(card.subclass_map), card.embedding_dim)
+    for name, shape in shapes.items():
+        found = tuple(state[name].shape) if name in state else None
+        if found != shape:
+            raise _mismatch(folder, f"{name!r} is {'missing' if found is None else f'of shape {found}'}, not {shape}")
+    if own_network:
+        return
     try:
-        with AllocationLimit(most, lie):
-            network = network or build_network(card.network, card.sample_shape, card.embedding_dim, width=card.width)
-            model = Model(card, network)
-            for name in card.predictors:
-                model.named_predictor(name).reserve(len(card.subclass_map), card.embedding_dim)
-    except InputError:
-        raise
-    except ValueError as error:
-        raise InputError(f"model.json in {folder} is not a model's: {error}") from None
-    return model
+        declared = outline_network(card.network, card.sample_shape, card.embedding_dim, width=card.width)
+    except InputError as error:
+        raise InputError(f"model.json in {folder} cannot be used: {error}") from None
+    prefix = "network."
+    stored = {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+    if wrong := first_mismatch(declared.state_dict(), stored):
+        raise _mismatch(folder, wrong)
 
 
 def _load_weights(model: Model, state: dict[str, Tensor], file: Path) -> None:
     gathered = {name.removeprefix(STATISTICS): state.pop(name) for name in list(state) if name.startswith(STATISTICS)}
     if any(name.startswith("normalisation.") and state[name].dtype == torch.float64 for name in state):
         model.double()
-    expected = model.state_dict()
-    wrong = list(expected.keys() ^ state.keys())
-    wrong += [name for name in expected.keys() & state.keys() if not _alike(expected[name], state[name])]
-    if wrong:
-        raise InputError(
-            got(f"{file} does not fit model.json in {sorted(wrong)[0]!r}", need="both of one model", do="train again")
-        )
+    if wrong := first_mismatch(model.state_dict(), state):
+        raise _mismatch(file.parent, wrong)
     model.load_state_dict(state)
     if gathered:
         statistics = _checked_statistics(gathered, model.card, file)
         for name in model.card.predictors:
-            model.named_predictor(name).recall(statistics)
+            model._named_predictor(name)._statistics = statistics
 
 
-def _alike(expected: Tensor, found: Tensor) -> bool:
-    """Whether a tensor of a file can take the place of ours."""
-    same_kind = found.dtype in _FLOATS if expected.is_floating_point() else found.dtype == expected.dtype
-    return same_kind and found.shape == expected.shape
+def _mismatch(folder: Path, what: str) -> InputError:
+    return InputError(
+        got(
+            f"weights.safetensors in {folder} does not fit model.json ({what})",
+            need="both files of the same model",
+            do="train again",
+        )
+    )
 
 
 def _is_scatter(matrix: Tensor) -> bool:
-    """Whether a matrix can be a sum of outer products, but for rounding: symmetric, no covariance above what the
-    variances allow."""
+    """Whether a matrix can be a sum of outer products, up to rounding.
+
+    It must be symmetric, and no covariance may exceed the limit that the variances set.
+    """
     deviations = matrix.diagonal().clamp(min=0).sqrt()
     most = torch.outer(deviations, deviations)
     return bool(
@@ -102,6 +122,7 @@ def _is_scatter(matrix: Tensor) -> bool:
 
 
 def _checked_statistics(state: dict[str, Tensor], card: ModelCard, file: Path) -> FeatureStatistics:
+    """Return the statistics stored with a model. Raises InputError for values that no set of features has."""
     c, d = len(card.subclass_map), card.embedding_dim
     scatters = ["within"]
     shapes = {"classes": (c,), "counts": (c,), "means": (c, d), "within": (d, d), "weighted": (0,)}
@@ -119,5 +140,11 @@ def _checked_statistics(state: dict[str, Tensor], card: ModelCard, file: Path) -
         or state["means"].abs().max() > _LARGEST_MEAN
         or not all(_is_scatter(state[name]) for name in scatters)
     ):
-        raise InputError(got(f"{file} has statistics that do not fit model.json", need="one model's", do="train again"))
+        raise InputError(
+            got(
+                f"{file} has statistics that do not fit model.json",
+                need="both files of the same model",
+                do="train again",
+            )
+        )
     return FeatureStatistics.from_state(state, scatter=card.scatter, class_weight=card.class_weight)

@@ -1,4 +1,4 @@
-"""The former home of the loss and the mathematics: `deeplda.losses` and `deeplda.core`."""
+"""The former home of the loss and its mathematics, now in `deeplda.losses` and `deeplda.core`."""
 
 from deeplda.core import ClassMoments, class_moments, discriminant_eigenvalues, large_batch_backward
 from deeplda.losses import Diagnostics, RDLDALoss

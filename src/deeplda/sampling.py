@@ -1,41 +1,150 @@
-"""Which samples make up a batch, a subsample or a held-out part."""
+"""Choosing samples: the batches of an epoch, subsamples, and held-out parts."""
 
 from __future__ import annotations
 
-from typing import Literal
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
+import torch.distributed as dist
 from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import Sampler
+
+from deeplda.errors import got
 
 Indices = NDArray[np.int64]
+Labels = Sequence[int] | NDArray[Any] | Tensor
 
 
-def epoch_batches(
-    labels: NDArray[np.int64], batch_size: int, *, kind: Literal["shuffle", "stratified"], seed: int, epoch: int
-) -> list[Indices]:
-    """Places of the samples of each batch; a function of seed and epoch alone, so that any epoch can be had again.
+class _EpochBatchSampler(Sampler[list[int]], ABC):
+    """A batch sampler whose batches are a function of the seed and the epoch alone."""
 
-    "shuffle": all samples in random order; a last short batch is completed from the start of the epoch, as the
-    original DLDA code does. "stratified": the samples of each class are dealt out to the batches in turn, so that
-    every batch holds every class that has at least as many samples as there are batches; batches differ by one
-    sample at most. Either way there are ceil(n / batch_size) batches and every sample is in one.
+    def __init__(
+        self,
+        labels: Labels,
+        batch_size: int,
+        *,
+        seed: int = 0,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+    ) -> None:
+        in_group = dist.is_available() and dist.is_initialized()
+        self.num_replicas = (dist.get_world_size() if in_group else 1) if num_replicas is None else num_replicas
+        self.rank = (dist.get_rank() if in_group else 0) if rank is None else rank
+        self.labels, self.batch_size, self.seed, self.epoch = _as_labels(labels), batch_size, seed, 0
+        self._check()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch, counted from 0, whose batches the next iteration yields."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        """Return the number of batches per epoch, ceil(n / batch_size)."""
+        return -(-len(self.labels) // self.batch_size)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for batch in self._batches(np.random.default_rng([self.seed, self.epoch])):
+            yield batch[self.rank :: self.num_replicas].tolist()
+
+    @abstractmethod
+    def _batches(self, rng: np.random.Generator) -> list[Indices]:
+        """Return the batches of an epoch, before they are split among the ranks."""
+
+    def _check(self) -> None:
+        if self.batch_size < 1 or self.batch_size != int(self.batch_size):
+            raise ValueError(f"batch_size must be an integer >= 1, got {self.batch_size}")
+        if not 0 <= self.rank < self.num_replicas:
+            raise ValueError(
+                f"rank must be at least 0 and less than num_replicas, got rank {self.rank} of {self.num_replicas}"
+            )
+        least = min(map(len, self._batches(np.random.default_rng(0))))
+        if least < self.num_replicas:
+            raise ValueError(
+                got(
+                    f"the smallest batch has {least} samples for {self.num_replicas} ranks",
+                    need="at least one sample per rank",
+                    do="increase batch_size or use fewer ranks",
+                )
+            )
+
+
+class StratifiedBatchSampler(_EpochBatchSampler):
+    """Batches in which every class is represented in proportion, for `DataLoader(data, batch_sampler=...)`.
+
+    The samples of each class are shuffled and dealt to the batches in turn. Each sample appears in exactly one batch,
+    batch sizes differ by at most one, and a class with at least as many samples as there are batches is in every batch.
+    Batches are a function of the seed and the epoch alone: call `set_epoch` before each epoch for new ones.
+
+    Under torch.distributed each rank yields its share of every batch, so `batch_size` is the size of the complete batch
+    and `DeepLDALoss` computes the same value with any number of ranks.
+
+    Args:
+        labels: (n,), the class of each sample: a list, an array or a tensor.
+        batch_size: the number of samples per batch, over all ranks. The batches have this size or slightly less.
+        seed: any non-negative integer; it must be the same on all ranks.
+        num_replicas: the number of ranks. By default, that of torch.distributed if it is initialised, otherwise 1.
+        rank: this process's rank. By default, that of torch.distributed if it is initialised, otherwise 0.
+
+    Raises TypeError or ValueError for labels that are not a list of classes, and for batches too small for the ranks.
     """
-    rng = np.random.default_rng([seed, epoch])
-    n = len(labels)
-    batches = -(-n // batch_size)
-    if kind == "stratified":
-        order = np.concatenate(
-            [rng.permutation(np.flatnonzero(labels == c)) for c in rng.permutation(np.unique(labels))]
+
+    def _batches(self, rng: np.random.Generator) -> list[Indices]:
+        classes = rng.permutation(np.unique(self.labels))
+        order = np.concatenate([rng.permutation(np.flatnonzero(self.labels == c)) for c in classes])
+        return [order[start :: len(self)] for start in range(len(self))]
+
+
+class ShuffledBatchSampler(_EpochBatchSampler):
+    """Batches of all samples in random order, with the arguments of `StratifiedBatchSampler`.
+
+    A short last batch is filled up with the first samples of the epoch, as in the original DLDA code.
+    """
+
+    def _batches(self, rng: np.random.Generator) -> list[Indices]:
+        n, size = len(self.labels), self.batch_size
+        order = rng.permutation(n)
+        if len(self) > 1:
+            order = np.concatenate([order, order[: len(self) * size - n]])
+        return [order[start : start + size] for start in range(0, len(order), size)]
+
+
+# By their names in the settings of a run.
+SAMPLERS: dict[str, type[_EpochBatchSampler]] = {
+    "shuffle": ShuffledBatchSampler,
+    "stratified": StratifiedBatchSampler,
+}
+
+
+def _as_labels(labels: Labels) -> NDArray[Any]:
+    array = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    if array.ndim != 1 or len(array) == 0:
+        raise ValueError(
+            got(f"labels has shape {array.shape}", need="(n,) with n >= 1", do="pass one class id for each sample")
         )
-        return [order[start::batches] for start in range(batches)]
-    order = rng.permutation(n)
-    if batches > 1:
-        order = np.concatenate([order, order[: batches * batch_size - n]])
-    return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+    if array.dtype.kind in "fc":
+        raise TypeError(got(f"labels has dtype {array.dtype}", need="integer class ids", do="convert it to integers"))
+    return array
+
+
+def sufficient_batch_size(wanted: int, labels: NDArray[np.int64], objective: str) -> int:
+    """Return `wanted`, or more if stratified batches of that size could contain a single class.
+
+    For cross-entropy (`objective` "cce") a batch only needs two samples. If the loop trains on subclasses, `labels` are
+    subclasses.
+
+    The stratified sampler deals a class of k samples to k batches. So every batch has two classes as long as the second
+    largest class has at least as many samples as there are batches.
+    """
+    counts = np.sort(np.bincount(labels))
+    most = len(labels) // 2 if objective == "cce" else int(counts[-2])
+    batches = min(-(-len(labels) // wanted), most)
+    return -(-len(labels) // batches)
 
 
 def stratified_sample(labels: NDArray[np.int64], size: int, seed: int) -> Indices:
-    """Places of at most about `size` samples, classes in their proportions and at least one of each."""
+    """Choose about `size` samples, each class in proportion but with at least one sample; all if there are no more."""
     if len(labels) <= size:
         return np.arange(len(labels))
     rng = np.random.default_rng(seed)
@@ -44,30 +153,12 @@ def stratified_sample(labels: NDArray[np.int64], size: int, seed: int) -> Indice
     return np.sort(np.concatenate([rng.permutation(p)[: max(1, round(share * len(p)))] for p in places]))
 
 
-def sufficient_batch_size(wanted: int, labels: NDArray[np.int64], objective: str) -> int:
-    """`wanted`, or more where batches would come out with one class (or, for cross-entropy, one sample) alone.
-
-    Classes are what the loop trains on: `labels` are subclasses where it trains on those.
-
-    The stratified sampler deals a class of k samples out to k batches, so two classes are in every batch as long as
-    there are no more batches than the second largest class has samples.
-    """
-    counts = np.sort(np.bincount(labels))
-    most = len(labels) // 2 if objective == "cce" else int(counts[-2])
-    batches = min(-(-len(labels) // wanted), most)
-    return -(-len(labels) // batches)
-
-
-def stratified(
+def stratified_split(
     labels: NDArray[np.int64], size: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Choose `size` samples, each class by its share; fewer only where a class would lose its last sample.
+    """Hold out `size` samples, each class in proportion; fewer only if a class would lose its last sample.
 
-    Args:
-        labels: (n,) the labels.
-
-    Returns:
-        The places of the rest and of the chosen, both ascending.
+    Returns the indices of the remaining and of the held-out samples, both ascending.
     """
     _, place, counts = np.unique(labels, return_inverse=True, return_counts=True)
     taken = np.zeros(len(labels), dtype=bool)
@@ -77,10 +168,10 @@ def stratified(
 
 
 def allocate(counts: NDArray[np.intp], size: int) -> NDArray[np.intp]:
-    """How many of each class to take, by largest remainder: `size` in all, at most all but one of each class.
+    """Split `size` among classes of `counts` samples by largest remainder, leaving at least one sample of each class.
 
-    Each class gets its quota counts * size / n rounded down or up, up for the largest remainders; ties go to the
-    first class. Only where classes of few samples cannot give theirs does another class give more.
+    Each class gets its quota counts * size / n rounded down or up: up for the largest remainders, and for the first
+    class if there is a tie. A class gives more than that only if small classes cannot give their share.
     """
     total = int(counts.sum())
     size = min(size, total - len(counts))

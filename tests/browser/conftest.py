@@ -1,4 +1,4 @@
-"""Debian's Chromium without a window, and the pages it looks at."""
+"""A headless Chromium, and the pages it opens."""
 
 import json
 import shutil
@@ -9,8 +9,8 @@ from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from trained_runs import HOSTILE, image_set, row_set, train_run
 
-from deeplda.report.contents import read_record
-from deeplda.report.writing import write_comparison, write_report
+from deeplda.report.record import read_record
+from deeplda.report.report_files import write_comparison, write_report
 
 OPTIONS = (
     "--headless",
@@ -24,13 +24,13 @@ OPTIONS = (
 
 
 class Browser:
-    """A browser that remembers what pages asked for and complained about."""
+    """A browser that records the requests and console messages of pages."""
 
     def __init__(self, driver):
         self.driver = driver
 
     def open(self, page, *, width=1200, height=900, dark=False):
-        """Show a page, drawn to its end, at that size and in that light."""
+        """Open a page in the given size and colour scheme, and wait until it is drawn."""
         self.requests(), self.complaints()
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
@@ -44,7 +44,7 @@ class Browser:
         return self.driver.execute_script(f"return {script}", *arguments)
 
     def settle(self):
-        """Wait until what was asked for is drawn."""
+        """Wait until pending changes are drawn."""
         wait = "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(() => done()));"
         self.driver.execute_async_script(wait)
 
@@ -52,7 +52,7 @@ class Browser:
         return self.run("document.querySelector(arguments[0]).textContent", selector)
 
     def press(self, *keys):
-        """Press keys as a person does, wherever the focus is."""
+        """Press keys on the focused element."""
         actions = webdriver.ActionChains(self.driver)
         for key in keys:
             actions.send_keys(key)
@@ -63,13 +63,13 @@ class Browser:
         self.run("document.querySelector(arguments[0]).focus()", selector)
 
     def requests(self):
-        """Addresses asked for since the last time, the page itself and data within it left out."""
+        """Return the URLs requested since the last call, other than the page itself and data URIs."""
         messages = [json.loads(row["message"])["message"] for row in self.driver.get_log("performance")]
         sent = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
         return [url for url in sent if not url.startswith("data:") and not url.endswith(".html")]
 
     def complaints(self):
-        """What the console said since the last time."""
+        """Return the console messages since the last call."""
         return [row["message"] for row in self.driver.get_log("browser")]
 
 
@@ -93,7 +93,7 @@ def browser(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def pages(tmp_path_factory) -> dict[str, Path]:
-    """Reports of small runs: images, 10,000 of them, rows, hostile names, and a comparison."""
+    """Write reports of small runs: images, 10,000 images, rows, hostile names, and a comparison."""
     home = tmp_path_factory.mktemp("pages")
     names = tuple(f"class {i}" for i in range(10))
     images = image_set(home / "images.npz", names, train=30, test=12)

@@ -1,4 +1,4 @@
-"""The report in a browser: it asks for nothing, and everything on it does what it says, by pointer and by keyboard."""
+"""The report in a browser: it requests nothing, and all controls work by pointer and by keyboard."""
 
 import io
 
@@ -9,7 +9,7 @@ from selenium.webdriver.common.keys import Keys
 from trained_runs import HOSTILE
 
 PAGES = ("images", "cce", "many", "rows", "hostile", "comparison")
-# The place of a shown sample in the plot, worked out from the page's own data as the page draws it.
+# The position of a sample in the plot, computed from the page's own data as the page does.
 POINT = """(() => {
     const [run, stage] = [JSON.parse(document.getElementById("data").textContent).runs[0], arguments[0]];
     const raw = Uint8Array.from(atob(run.coordinates), (c) => c.charCodeAt(0));
@@ -35,7 +35,7 @@ def card_shown(browser):
 
 
 def shown(browser):
-    """How many samples the plot says it shows."""
+    """Return how many samples the plot reports as shown."""
     return int(browser.text(".status").split(" of ")[0].replace(",", ""))
 
 
@@ -116,7 +116,7 @@ def test_pointing_at_a_sample_shows_it(browser, pages):
     assert not card_shown(browser)
 
 
-def test_what_a_finger_touched_stays_shown(browser, pages):
+def test_a_touched_sample_stays_shown(browser, pages):
     browser.open(pages["images"], width=360)
     stage = browser.driver.find_element("css selector", ".stage")
     browser.run("arguments[0].scrollIntoView({block: 'center'})", stage)
@@ -277,7 +277,7 @@ def test_a_sample_is_ringed_in_every_run_of_a_comparison(browser, pages):
 
 
 def test_ten_thousand_points_stay_smooth(browser, pages):
-    """A bound of one tenth of a second for a move or a redraw is far from what is measured, and far below a hang."""
+    """Moving over 200 places shows many samples, and hiding a class redraws the plot."""
     browser.open(pages["many"])
     assert browser.text(".status") == "10,000 of 10,000 samples shown"
     point_at(browser)

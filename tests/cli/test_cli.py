@@ -6,10 +6,10 @@ import sys
 
 import pytest
 from command import deeplda, only_sentence
-from missing_modules import run_without
 
 from deeplda.cli import app
 from deeplda.extras import EXTRAS
+from missing_modules import run_without
 
 MAIN = "from deeplda.__main__ import main; main()"
 

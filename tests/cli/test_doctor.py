@@ -1,4 +1,4 @@
-"""`deeplda doctor` on a real run, and on what is left of others."""
+"""`deeplda doctor` on a real run, and on incomplete ones."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ def deeplda(*arguments, cwd):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A sound run on digits."""
+    """Train a healthy run on digits."""
     home = tmp_path_factory.mktemp("home")
     settings = ("--width", "0.25", "--epochs", "2", "--learning-rate", "0.1")
     done = deeplda("train", "--quiet", *settings, "--run", "sound", cwd=home)
@@ -26,10 +26,11 @@ def run(tmp_path_factory):
     return home / "sound"
 
 
-def test_a_sound_run_is_told_so(run):
+def test_a_healthy_run_is_reported_as_healthy(run):
     done = deeplda("doctor", "sound", cwd=run.parent)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("good: Nothing is wrong with this run.\n  The loss is finite (2 of 2 epochs)")
+    assert done.stdout.startswith("good: Nothing is wrong with this run.\n  ")
+    assert "(2 of 2 epochs)" in done.stdout
     assert all(len(line) <= 80 for line in done.stdout.splitlines())
 
 
@@ -44,7 +45,7 @@ def test_findings_as_json_and_no_failure(run, tmp_path, capsys):
     (finding,) = found["findings"]
     assert set(finding) == {"severity", "what", "why", "do"}
     assert finding["severity"] == "problem"
-    assert finding["what"] == "The batch is too small for 10 classes."
+    assert "too small for 10 classes" in finding["what"]
     assert "--batch-size 50 or more" in finding["do"]
 
 
@@ -62,7 +63,7 @@ def test_a_cut_last_line_of_the_metrics_does_not_matter(run, tmp_path, capsys):
     assert "not finished: 1 of 2 epochs are done" in capsys.readouterr().out
 
 
-def test_the_autoencoder_of_a_run_is_none(tmp_path, capsys):
+def test_the_autoencoder_of_a_run_is_rejected(tmp_path, capsys):
     (tmp_path / "run.toml").write_text(AutoencoderConfig().to_toml())
     row = {"kind": "epoch", "epoch": 1, "loss": 0.1, "learning_rate": 0.1, "seconds": 1.0}
     row["validation"] = {"n": 3, "error": 0.5}
@@ -79,5 +80,5 @@ def test_no_run(tmp_path, capsys):
     assert left.value.code == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith(f"deeplda: {tmp_path} is no run")
+    assert err.startswith(f"deeplda: {tmp_path} is not a run")
     assert len(err.splitlines()) == 1

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from deeplda.cli import main
-from deeplda.experiments.sweeps.definition import Definition
+from deeplda.experiments.sweep_definition import SweepDefinition
 from deeplda.training.config import RunConfig
 
 
@@ -119,10 +119,10 @@ def test_a_sweep_that_names_code_is_not_taken_at_its_word(tmp_path, refused, mon
     monkeypatch.chdir(tmp_path)
     for settings, grid in (({"network": "trap:make"}, {}), ({}, {"network": ["mlp", "trap:make"]})):
         (tmp_path / "sweep").mkdir(exist_ok=True)
-        Definition(settings=settings, grid={"seed": [0], **grid}).write(tmp_path / "sweep" / "sweep.toml")
+        SweepDefinition(settings=settings, grid={"seed": [0], **grid}).write(tmp_path / "sweep" / "sweep.toml")
         assert "without your permission: pass --network trap:make" in refused("sweep", "--sweep", "sweep")
         assert "was defined with other networks" in refused("sweep", "--sweep", "sweep", "--network", "other:make")
-    Definition(grid={"seed": [0], "network": ["trap:a", "trap:b"]}).write(tmp_path / "sweep" / "sweep.toml")
+    SweepDefinition(grid={"seed": [0], "network": ["trap:a", "trap:b"]}).write(tmp_path / "sweep" / "sweep.toml")
     assert "pass --network trap:a,trap:b" in refused("sweep", "--sweep", "sweep", "--network", "trap:a")
     assert not (tmp_path / "sweep" / "journal.jsonl").exists()
     with pytest.raises(SystemExit, match="the code ran"):

@@ -1,4 +1,4 @@
-"""`deeplda report`: where the page goes, and what is said."""
+"""`deeplda report`: where it writes the page, and what it prints."""
 
 import json
 import shutil
@@ -28,13 +28,13 @@ def home(trained, monkeypatch):
 
 
 def test_a_run_is_written_and_shown(home, tmp_path, monkeypatch, capsys):
-    # A browser that notes what it was asked to show.
+    # A browser that records what it is asked to open.
     browser = tmp_path / "browser"
     browser.write_text(f'#!/bin/sh\necho "$1" > {tmp_path / "shown"}\n')
     browser.chmod(0o755)
     monkeypatch.setenv("BROWSER", f"{browser} %s")
     main(["report", "sweep/trials/one", "--open"])
-    assert capsys.readouterr().out == "the report is in sweep/trials/one/report.html\n"
+    assert capsys.readouterr().out == "wrote sweep/trials/one/report.html\n"
     file = home / "sweep" / "trials" / "one" / "report.html"
     assert file.read_text().startswith("<!doctype html>")
     assert (tmp_path / "shown").read_text().strip() == file.as_uri()
@@ -44,7 +44,7 @@ def test_a_run_is_written_and_shown(home, tmp_path, monkeypatch, capsys):
 def test_without_a_browser_the_report_is_written_all_the_same(monkeypatch, capsys):
     monkeypatch.setattr("webbrowser.open", lambda _: False)
     main(["report", "sweep/trials/one", "--open"])
-    assert capsys.readouterr().out.endswith("no browser could be started: open the file yourself\n")
+    assert capsys.readouterr().out.endswith("open the file yourself\n")
 
 
 @pytest.mark.parametrize(
@@ -57,23 +57,23 @@ def test_without_a_browser_the_report_is_written_all_the_same(monkeypatch, capsy
 )
 def test_runs_are_compared(home, capsys, arguments, file):
     main(["report", *arguments])
-    assert capsys.readouterr().out == f"the report is in {file}\n"
+    assert capsys.readouterr().out == f"wrote {file}\n"
     assert (home / file).read_text().count('class="scatter"') == 2
 
 
 @pytest.mark.parametrize("lost", ["first", "all"])
-def test_rows_of_epochs_that_are_lost(home, tmp_path, lost, capsys):
+def test_lost_epochs_are_reported(home, tmp_path, lost, capsys):
     run = tmp_path / "run"
     shutil.copytree(home / "sweep" / "trials" / "one", run)
     *epochs, summary = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
     (run / "metrics.jsonl").write_text("".join([*(epochs[1:] if lost == "first" else []), summary]))
     for command in (["report", str(run), "--figures"], ["doctor", str(run)]):
         main(command)
-    assert "are lost" in (run / "report.html").read_text()
-    assert ("course of this run is not known" in capsys.readouterr().out) == (lost == "all")
+    assert ("are lost" if lost == "all" else "has lost 1 epoch") in (run / "report.html").read_text()
+    assert ("training history of this run is lost" in capsys.readouterr().out) == (lost == "all")
 
 
-def test_what_is_said_of_the_surroundings_may_be_anything(home, tmp_path):
+def test_a_damaged_environment_file_is_tolerated(home, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(home / "sweep" / "trials" / "one", run)
     environment = json.loads((run / "environment.json").read_text())
@@ -111,8 +111,8 @@ def test_two_classes_have_one_discriminant_and_the_second_axis_says_so(tmp_path)
     ("arguments", "sentence"),
     [
         ((), "no run was given"),
-        (("sweep", "--figures"), "figures are those of one run"),
-        (("nowhere",), "is no run"),
+        (("sweep", "--figures"), "--figures needs a single run"),
+        (("nowhere",), "is not a run"),
         (("sweep/trials/one", "--output", "nowhere/x.html"), "nowhere does not exist"),
         (("sweep/trials/one", "--output", "sweep"), "sweep is a folder"),
     ],

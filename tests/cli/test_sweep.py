@@ -1,4 +1,4 @@
-"""`deeplda sweep` as its users meet it."""
+"""`deeplda sweep` as users run it."""
 
 import json
 import subprocess
@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from deeplda.cli import main
-from deeplda.experiments.sweeps.definition import Definition, paper_table
+from deeplda.experiments.sweep_definition import SweepDefinition, paper_table
 
 TINY = ("--epochs", "1", "--width", "0.1", "--batch-size", "400", "--learning-rate", "0.1")
 
@@ -73,18 +73,18 @@ def test_a_grid_from_start_to_end(sweep, tmp_path):
     assert (code, errors) == (0, "")
 
 
-def test_a_failed_trial_gives_exit_code_1_and_the_others_go_on(sweep, tmp_path):
+def test_a_failed_trial_gives_exit_code_1_and_the_others_continue(sweep, tmp_path):
     (tmp_path / "mine").mkdir()
-    Definition(settings={"epochs": 1}, grid={"network": ["dorfernet", "convnet-small"], "seed": [0]}).write(
+    SweepDefinition(settings={"epochs": 1}, grid={"network": ["dorfernet", "convnet-small"], "seed": [0]}).write(
         tmp_path / "mine" / "sweep.toml"
     )
     code, output, errors = sweep("--sweep", "mine", "--json")
     assert code == 1
     found = json.loads(output)
-    assert list(found["done"]) == ["rdlda-networkconvnet-small-seed0"]
-    assert list(found["failed"]) == ["rdlda-networkdorfernet-seed0"]
+    assert list(found["done"]) == ["lda-networkconvnet-small-seed0"]
+    assert list(found["failed"]) == ["lda-networkdorfernet-seed0"]
     last = errors.splitlines()[-1]
-    assert last.startswith("deeplda: 1 of 2 trials failed, first rdlda-networkdorfernet-seed0: ")
+    assert last.startswith("deeplda: 1 of 2 trials failed, the first being lda-networkdorfernet-seed0: ")
     assert last.endswith("--retry")
 
 
@@ -127,15 +127,62 @@ def test_arguments_make_the_definition(defined, tmp_path):
     assert "alpha" not in definition.settings
     (grid,) = definition.grids
     assert grid == {
-        "objective": ["rdlda", "cce"],
+        "objective": ["lda", "cce"],
         "subclasses": [1, "auto"],
         "alpha": [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0],
         "seed": [0, 1, 2],
     }
     assert defined("--objectives", "cce")[1].grids == ({"objective": ["cce"], "seed": [0, 1, 2]},)
+    assert defined("--objectives", "dlda")[1].grids == ({"objective": ["dlda"], "seed": [0, 1, 2]},)
 
 
-def test_a_known_name_wins_over_a_folder_and_paths_are_whole(defined, tmp_path):
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((), {("lda", "wilks")}),
+        (("--objectives", "lda,rdlda,cce"), {("lda", "wilks"), ("rdlda", "smallest")}),
+        (("--objectives", "dlda"), {("dlda", "smallest")}),
+        (("--recipe", "quick"), {("lda", "pillai")}),
+        (("--recipe", "paper-stl10"), {("rdlda", "smallest")}),
+        (("--recipe", "quick", "--objectives", "lda,rdlda"), {("lda", "pillai"), ("rdlda", "smallest")}),
+        (("--statistic", "hotelling", "--objectives", "lda,rdlda"), {("lda", "hotelling"), ("rdlda", "hotelling")}),
+        (("--recipe", "quick", "--statistic", "wilks", "--objectives", "rdlda,cce"), {("rdlda", "wilks")}),
+        (("--table", "2", "--objectives", "lda,rdlda,cce"), {("lda", "wilks"), ("rdlda", "smallest")}),
+        (("--table", "2", "--statistic", "wilks"), {("rdlda", "wilks")}),
+    ],
+)
+def test_the_statistic_of_each_objective(defined, arguments, expected):
+    definition = defined(*arguments)[1]
+    configs = [definition.config(own) for own in definition.trials().values()]
+    assert {(config.objective, config.statistic) for config in configs if config.objective != "cce"} == expected
+    if "--objectives" not in arguments:
+        assert any(config.objective == "cce" for config in configs)
+
+
+@pytest.mark.parametrize("recipe", ["quick", "paper-stl10"])
+def test_a_search_is_of_the_general_objective(defined, recipe):
+    definition = defined("--search", "2", "--recipe", recipe)[1]
+    assert definition.config({"alpha": 0.3, "statistic": "wilks"}).objective == "lda"
+
+
+def test_without_optuna_one_sentence_says_what_to_install(sweep, monkeypatch):
+    monkeypatch.setattr("deeplda.cli.sweep.find_spec", lambda _: None)
+    code, output, errors = sweep(*TINY)
+    assert (code, output) == (2, "")
+    (line,) = errors.splitlines()
+    assert "pip install 'deeplda[sweep]'" in line
+
+
+def test_without_file_locks_one_sentence_says_what_is_missing(sweep, monkeypatch):
+    """As on Windows."""
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    code, _, errors = sweep(*TINY, "--quiet")
+    assert code == 2
+    (line,) = errors.splitlines()
+    assert "file locks" in line
+
+
+def test_a_known_name_wins_over_a_folder_and_paths_are_absolute(defined, tmp_path):
     (tmp_path / "digits").mkdir()
     settings = defined("digits", "--data-dir", "digits")[1].settings
     assert (settings["data"], settings["data_dir"]) == ("digits", str(tmp_path / "digits"))
@@ -153,11 +200,11 @@ def test_a_search_with_the_scatters_of_dorfer(defined):
         (("--alphas", "0,2"), "alpha is 2.0"),
         (("--alpha", "0.5"), "Did you mean --alphas?"),
         (("--seeds", ""), "seeds is ''"),
-        (("--objectives", "rdlda,ccee"), "objectives has 'ccee'"),
-        (("--objectives", "cce", "--alphas", "0"), "--alphas is for objective rdlda"),
+        (("--objectives", "rdlda,ccee"), "objectives contains 'ccee'"),
+        (("--objectives", "cce", "--alphas", "0"), "--alphas applies to objectives lda and rdlda"),
         (("--workers", "0"), "workers is 0"),
         (("--table", "4"), "Choose from: 1, 2, 3"),
-        (("--scale", "quick"), "goes with --table"),
+        (("--scale", "quick"), "needs --table"),
         (("cifar10", "--table", "2"), "leave data cifar10 out"),
         (("--table", "2", "--search", "3"), "leave search 3 out"),
         (("--search", "0"), "search"),
@@ -169,18 +216,18 @@ def test_a_search_with_the_scatters_of_dorfer(defined):
         (("--search", "3", "--recipe", "cce.toml"), "a search with objective cce"),
         (("--search", "1.5"), "1.5"),
         (("--workers", "1.5"), "1.5"),
-        (("--storage", "postgresql://host:abc/db", *TINY), "storage is no URL"),
+        (("--storage", "postgresql://host:abc/db", *TINY), "storage is not the URL"),
         (("nowhere/",), "nowhere/ does not exist"),
         (("--recipe", "quik"), "did you mean 'quick'?"),
         (("--network", "dorfernet"), "24"),
         (("--epochs", "0"), "epochs is"),
-        (("--storage", "nonsense", *TINY), "storage is no URL"),
-        (("--sweep", "typo"), "typo, which has no sweep.toml, need a sweep's folder: check the name"),
+        (("--storage", "nonsense", *TINY), "storage is not the URL"),
+        (("--sweep", "typo"), "typo has no sweep.toml"),
         (("--train-on-all", *TINY), "pass --no-train-on-all"),
         (("--storage", "sqlite:///x.db", *TINY), "two workers can take the same trial"),
     ],
 )
-def test_mistakes_are_answered_with_one_sentence(sweep, arguments, message, tmp_path):
+def test_mistakes_give_one_sentence(sweep, arguments, message, tmp_path):
     (tmp_path / "cce.toml").write_text('objective = "cce"')
     code, output, errors = sweep(*arguments)
     assert code == 2, errors
@@ -191,7 +238,7 @@ def test_mistakes_are_answered_with_one_sentence(sweep, arguments, message, tmp_
     assert not (tmp_path / "sweeps").exists()
 
 
-def test_another_command_in_the_same_folder_is_refused(sweep):
+def test_another_command_in_the_same_folder_is_rejected(sweep):
     assert sweep("--alphas", "0", "--objectives", "rdlda", "--seeds", "0", *TINY)[0] == 0
     code, _, errors = sweep("--alphas", "0", "--objectives", "rdlda", "--seeds", "0,1", *TINY)
     assert code == 2

@@ -1,6 +1,8 @@
 """`deeplda table` on a sweep that was run."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -17,7 +19,8 @@ def sweep(tmp_path_factory):
     folder = tmp_path_factory.mktemp("home") / "sweep"
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder.parent)
-        main(f"sweep --alphas 0,1 --seeds 0,1 --epochs 1 --width 0.1 --batch-size 400 --quiet --sweep {folder}".split())
+        settings = "--epochs 1 --width 0.1 --batch-size 400 --quiet"
+        main(f"sweep --objectives rdlda,cce --alphas 0,1 --seeds 0,1 {settings} --sweep {folder}".split())
     return folder
 
 
@@ -25,7 +28,7 @@ def test_text_is_the_default(sweep, capsys):
     shown = table(capsys, sweep).out
     assert "RDLDA alpha=0" in shown
     assert "DLDA (alpha=1)" in shown
-    assert "with 2 seeds" in shown
+    assert "over 2 seeds" in shown
 
 
 def test_the_numbers_are_those_of_the_runs(sweep, capsys):
@@ -53,7 +56,7 @@ def test_written_to_a_file(sweep, capsys, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("nowhere",), "nowhere is no sweep"),
+        (("nowhere",), "nowhere is not a sweep"),
         (("nowhere", "--format", "xml"), "--format"),
         (("nowhere", "--output", "."), ". is a folder"),
         ((), "SWEEP"),
@@ -65,3 +68,13 @@ def test_mistakes(arguments, message, capsys):
     assert left.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert message in line
+
+
+@pytest.mark.parametrize("command", ["table", "report"])
+def test_reading_a_sweep_does_not_need_optuna(sweep, command):
+    code = (
+        "import sys; sys.modules['optuna'] = None; from deeplda.cli import main;"
+        f"main({[command, str(sweep)]!r}); sys.exit('deeplda.experiments.trial_queue' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=sweep, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,11 +1,12 @@
-"""The objective written again from the paper in NumPy and SciPy, float64, with none of the library's code.
+"""The objective, reimplemented from the paper with NumPy and SciPy in float64, without using the library.
 
 Scatters are sums over single samples, eigenvalues come from SciPy's generalised `eigh`, and the gradient is the
-paper's formula on SciPy's eigenvectors, sample by sample.
+paper's formula with SciPy's eigenvectors, sample by sample.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,8 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+# Maps the ascending valid eigenvalues (m,) to the value of a statistic and its derivatives (m,).
+UserStatistic = Callable[[Array], tuple[float, Array]]
 
 
 @dataclass
@@ -25,7 +28,7 @@ class Oracle:
 
 
 def scatters(h: Array, y: NDArray[np.int64], scatter: str, class_weight: str | None) -> tuple[Array, Array]:
-    """S_W and S_B as DESIGN defines them, by loops over classes."""
+    """Compute S_W and S_B by their definitions, in loops over the classes."""
     n, d = h.shape
     classes = np.unique(y)
     if scatter == "dorfer":
@@ -44,14 +47,17 @@ def scatters(h: Array, y: NDArray[np.int64], scatter: str, class_weight: str | N
 
 
 def regularised(s_w: Array, alpha: float, lam: float) -> Array:
-    """S'_W, with the ridge's documented lower bound."""
+    """Compute S'_W, with the documented lower bound of the ridge."""
     d = len(s_w)
     lam = max(lam, 16 * d * np.finfo(float).eps * s_w.diagonal().max())
     return alpha * s_w + (1 - alpha) * np.diag(np.diag(s_w)) + lam * np.eye(d)
 
 
-def statistic_of(v: Array, statistic: str, epsilon: float, m: int) -> tuple[float, Array]:
-    """Loss and -d loss / d v of all eigenvalues v (ascending)."""
+def statistic_of(v: Array, statistic: str | UserStatistic, epsilon: float, m: int) -> tuple[float, Array]:
+    """Compute the loss and -d loss / d v for all eigenvalues v (ascending)."""
+    if callable(statistic):
+        value, slopes = statistic(v[-m:])
+        return -value, np.concatenate([np.zeros(len(v) - m), slopes])
     if statistic == "smallest":
         valid = np.zeros(len(v), dtype=bool)
         valid[-m:] = True
@@ -71,18 +77,18 @@ def oracle(
     alpha: float = 1.0,
     lam: float = 1e-3,
     epsilon: float = 1.0,
-    statistic: str = "wilks",
+    statistic: str | UserStatistic = "wilks",
     scatter: str = "pooled",
     class_weight: str | None = None,
 ) -> Oracle:
-    """Everything about a batch, the slow and literal way."""
+    """Compute value, gradient and eigenvalues of a batch, slowly and literally."""
     h = np.asarray(h, dtype=np.float64)
     d, c = h.shape[1], len(np.unique(y))
     m = min(d, c - 1)
     s_w, s_b = scatters(h, y, scatter, class_weight)
     v, e = scipy.linalg.eigh(s_b, regularised(s_w, alpha, lam))
     if scatter != "dorfer":
-        # Beyond the top m they are zero, and so is their part in the gradient but for rounding.
+        # Apart from rounding, the others are zero and contribute nothing to the gradient.
         v, e = v[-m:], e[:, -m:]
     value, slope = statistic_of(v, statistic, epsilon, m)
     # d loss = -sum slope_i e_i' (dS_B - v_i dS'_W) e_i
@@ -95,7 +101,7 @@ def oracle(
 def _pull_back(
     h: Array, y: NDArray[np.int64], at_s_w: Array, at_s_b: Array, scatter: str, class_weight: str | None
 ) -> Array:
-    """Gradient at the samples from the gradients at the two scatters."""
+    """Compute the gradient at the samples from the gradients at the two scatters."""
     n, classes = len(h), np.unique(y)
     gradient = np.zeros_like(h)
     if scatter == "dorfer":

@@ -1,4 +1,4 @@
-"""What the tests have each rank do. Arrays come and go as NumPy's; a job runs on all ranks at the same time."""
+"""The jobs that tests run on each rank, all at the same time. Arguments and results are NumPy arrays."""
 
 from __future__ import annotations
 
@@ -12,16 +12,21 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from deeplda import RDLDALoss
+from deeplda import DeepLDALoss
 from deeplda.core.large_batch import large_batch_backward
 
 Array = NDArray[Any]
 EXCHANGES = ("all_gather", "all_reduce", "broadcast")
 
 
+def mixed(v: torch.Tensor) -> torch.Tensor:
+    """A statistic that increases in small eigenvalues and decreases in those above 1."""
+    return (v - 0.5 * v.square()).sum()
+
+
 def loss(h: Array, y: Array, options: dict[str, Any]) -> tuple[float, Array, Array]:
-    """Value, gradient at the rank's features, and the eigenvalues that the diagnostics have."""
-    criterion = RDLDALoss(**options)
+    """Return the value, the gradient at the rank's features, and the eigenvalues in the diagnostics."""
+    criterion = DeepLDALoss(**options)
     features = torch.from_numpy(h).requires_grad_()
     value = criterion(features, torch.from_numpy(y))
     value.backward()
@@ -29,20 +34,20 @@ def loss(h: Array, y: Array, options: dict[str, Any]) -> tuple[float, Array, Arr
 
 
 def figures(h: Array, y: Array) -> dict[str, int]:
-    criterion = RDLDALoss()
+    criterion = DeepLDALoss()
     criterion(torch.from_numpy(h), torch.from_numpy(y))
     found = criterion.diagnostics
     return {name: getattr(found, name) for name in ("selected", "classes", "smallest_class", "dead_dims")}
 
 
 def loss_of_anything(features: Any, labels: Any, options: dict[str, Any]) -> float:
-    """As `loss`, for arguments that may be no arrays at all."""
+    """Return the value for arguments that need not be arrays."""
     as_given = [torch.from_numpy(a) if isinstance(a, np.ndarray) else a for a in (features, labels)]
-    return RDLDALoss(**options)(*as_given).item()
+    return DeepLDALoss(**options)(*as_given).item()
 
 
 def warnings_of_loss(h: Array, y: Array) -> list[str]:
-    criterion = RDLDALoss()
+    criterion = DeepLDALoss()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(2):
@@ -51,14 +56,14 @@ def warnings_of_loss(h: Array, y: Array) -> list[str]:
 
 
 def loss_in_eval_mode(h: Array, y: Array) -> float:
-    return RDLDALoss().eval()(torch.from_numpy(h), torch.from_numpy(y)).item()
+    return DeepLDALoss().eval()(torch.from_numpy(h), torch.from_numpy(y)).item()
 
 
 def loss_of_a_subgroup(members: list[int], h: Array, y: Array) -> tuple[float, Array]:
-    """On ranks outside the group its use is an error."""
+    """Return value and gradient in a group of `members`; on other ranks this is an error."""
     group = dist.new_group(members)
     features = torch.from_numpy(h).requires_grad_()
-    value = RDLDALoss(process_group=group)(features, torch.from_numpy(y))
+    value = DeepLDALoss(process_group=group)(features, torch.from_numpy(y))
     value.backward()
     return value.item(), features.grad.numpy()
 
@@ -66,11 +71,11 @@ def loss_of_a_subgroup(members: list[int], h: Array, y: Array) -> tuple[float, A
 def error_in_a_subgroup(members: list[int], h: Array, y: Array) -> None:
     group = dist.new_group(members)
     if dist.get_rank() in members:
-        RDLDALoss(process_group=group)(torch.from_numpy(h), torch.from_numpy(y))
+        DeepLDALoss(process_group=group)(torch.from_numpy(h), torch.from_numpy(y))
 
 
 def numbers_exchanged(h: Array, y: Array, options: dict[str, Any]) -> list[int]:
-    """How many numbers the rank gives to each exchange of a forward and backward pass."""
+    """Count the numbers that the rank sends in each exchange of a forward and backward pass."""
     sent, originals = [], {name: getattr(dist, name) for name in EXCHANGES}
 
     def counting(name):
@@ -91,14 +96,14 @@ def numbers_exchanged(h: Array, y: Array, options: dict[str, Any]) -> list[int]:
 
 
 def network(seed: int = 0, *, dropout: float = 0.0, normalised: bool = False) -> nn.Module:
-    """A small MLP in float64; with `normalised` it has batch statistics."""
+    """Build a small MLP in float64; with `normalised` it has batch normalisation."""
     torch.manual_seed(seed)
     layers = [nn.Linear(6, 16), nn.BatchNorm1d(16) if normalised else nn.Identity(), nn.Tanh()]
     return nn.Sequential(*layers, nn.Dropout(dropout), nn.Linear(16, 4)).double()
 
 
 def plain_and_chunked(batches: list[tuple[Array, Array]]) -> list[Array]:
-    """All parameters and buffers after a step on each batch: plain DDP, and `large_batch_backward` in one chunk.
+    """Return the state after a step on each batch, with plain DDP and with `large_batch_backward` in one chunk.
 
     Buffers are a rank's own between the steps, and rank 0's during them.
     """
@@ -111,20 +116,20 @@ def plain_and_chunked(batches: list[tuple[Array, Array]]) -> list[Array]:
             inputs, labels = torch.from_numpy(h), torch.from_numpy(y)
             optimizer.zero_grad()
             if chunked:
-                large_batch_backward(model, RDLDALoss(), inputs, labels, chunk_size=len(h))
+                large_batch_backward(model, DeepLDALoss(), inputs, labels, chunk_size=len(h))
             else:
-                RDLDALoss()(model(inputs), labels).backward()
+                DeepLDALoss()(model(inputs), labels).backward()
             optimizer.step()
         states.append(np.concatenate([value.double().flatten().numpy() for value in model.state_dict().values()]))
     return states
 
 
 def train(batches: list[tuple[Array, Array]], chunk_size: int | None, options: dict[str, Any]) -> tuple[Array, float]:
-    """The parameters, in one vector, after a step on each batch, and the last loss; under DDP where there are ranks."""
+    """Return the parameters as one vector after a step on each batch, and the last loss; with DDP if ranks exist."""
     model = network()
     if dist.is_initialized():
         model = DistributedDataParallel(model)
-    criterion = RDLDALoss(**options)
+    criterion = DeepLDALoss(**options)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True)
     for h, y in batches:
         inputs, labels = torch.from_numpy(h), torch.from_numpy(y)
@@ -139,7 +144,7 @@ def train(batches: list[tuple[Array, Array]], chunk_size: int | None, options: d
 
 
 def gradient_exchanges(h: Array, y: Array, chunk_size: int) -> int:
-    """How often DDP exchanges gradients in one `large_batch_backward`."""
+    """Count how often DDP exchanges gradients in one `large_batch_backward`."""
     model, exchanged = DistributedDataParallel(network()), []
 
     def counted(_, bucket):
@@ -149,5 +154,5 @@ def gradient_exchanges(h: Array, y: Array, chunk_size: int) -> int:
         return done
 
     model.register_comm_hook(None, counted)
-    large_batch_backward(model, RDLDALoss(), torch.from_numpy(h), torch.from_numpy(y), chunk_size=chunk_size)
+    large_batch_backward(model, DeepLDALoss(), torch.from_numpy(h), torch.from_numpy(y), chunk_size=chunk_size)
     return len(exchanged)

@@ -1,4 +1,4 @@
-"""Processes that stay up for many small jobs under torch.distributed: gloo, one thread each, on this machine."""
+"""A pool of local torch.distributed processes (gloo, one thread each) that run many small jobs."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-# A job that hangs fails within this time, on a busy machine too.
+# A job that hangs fails after this time; ample even on a busy machine.
 SECONDS = 60
 _STARTING_SECONDS = 300
 
 
 class RankPool:
-    """`size` ranks of one process group; `run` has all of them do a job at the same time."""
+    """`size` ranks of one process group; `run` runs a job on all of them at the same time."""
 
     def __init__(self, size: int, folder: Path) -> None:
         self.size = size
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["deeplda.objective"])
+        context.set_forkserver_preload(["deeplda.losses"])
         self._pipes, self._processes = [], []
         for rank in range(size):
             ours, theirs = context.Pipe()
@@ -37,7 +37,7 @@ class RankPool:
         self._answers(_STARTING_SECONDS)
 
     def run(self, job: Callable[..., Any], arguments: Sequence[tuple[Any, ...]] | None = None) -> list[Any]:
-        """The results of `job(*arguments[rank])` on each rank; an exception is a result as well."""
+        """Return the result of `job(*arguments[rank])` on each rank; an exception counts as a result."""
         for rank, pipe in enumerate(self._pipes):
             pipe.send((job, () if arguments is None else arguments[rank]))
         return self._answers(SECONDS)
@@ -59,7 +59,7 @@ class RankPool:
 
 
 def values(results: Sequence[Any]) -> list[Any]:
-    """The results of a job that must not fail."""
+    """Return the results of a job, raising the first exception among them."""
     for result in results:
         if isinstance(result, Exception):
             raise result

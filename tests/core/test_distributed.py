@@ -1,4 +1,4 @@
-"""RDLDALoss under torch.distributed: ranks that share a batch compute what one process does with all of it."""
+"""DeepLDALoss under torch.distributed: ranks that share a batch compute the same as one process with all of it."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ranks import RankPool, values
 
-from deeplda import RDLDALoss
+from deeplda import DeepLDALoss
 
 FAR_APART = np.array([3, 10**6, 2**40, 2**62])
 pytestmark = pytest.mark.filterwarnings(r"ignore:\d+ classes can differ:UserWarning")
@@ -22,7 +22,7 @@ def pool(request, tmp_path_factory):
 
 
 def split(y, layout, size):
-    """The rows that each rank has."""
+    """Return the rows of each rank."""
     rows, n = np.arange(len(y)), len(y)
     if layout == "even":
         return np.array_split(rows, size)
@@ -40,14 +40,14 @@ LAYOUTS = ("even", "uneven", "empty", "by class")
 
 def one_process(h, y, options, dtype=None):
     features, labels = tensors(h, y) if dtype is None else tensors(h, y, dtype)
-    criterion = RDLDALoss(**options)
+    criterion = DeepLDALoss(**options)
     value = criterion(features, labels)
     value.backward()
     return value.item(), features.grad.numpy(), criterion.diagnostics.eigenvalues.numpy()
 
 
 def across_ranks(pool, parts, h, y, options):
-    """Value, gradient averaged over ranks in the order of the whole batch, eigenvalues; each the same on all ranks."""
+    """Return value, averaged gradient in the order of the batch, and eigenvalues, checked to agree on all ranks."""
     results = values(pool.run(rank_jobs.loss, [(h[rows], y[rows], options) for rows in parts]))
     gradient = np.empty_like(h)
     for rows, (_, at_rank, _) in zip(parts, results, strict=True):
@@ -72,6 +72,15 @@ def test_one_process_and_many_agree(pool, statistic, scatter, class_weight, layo
     for alpha in (0.0, 0.6, 1.0):
         options = {"statistic": statistic, "scatter": scatter, "class_weight": class_weight, "alpha": alpha}
         assert_same(across_ranks(pool, parts, h, y, options), one_process(h, y, options))
+
+
+@pytest.mark.parametrize(("statistic", "scatter"), [(rank_jobs.mixed, "pooled"), (rank_jobs.mixed, "dorfer")])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_callable_statistic(pool, statistic, scatter, layout):
+    h, y = gaussian_batch(90, 6, 4)
+    options = {"statistic": statistic, "scatter": scatter, "alpha": 0.6}
+    found = across_ranks(pool, split(y, layout, pool.size), h, y, options)
+    assert_same(found, one_process(h, y, options))
 
 
 @pytest.mark.parametrize("shape", [(90, 3, 7), (60, 5, 5), (200, 12, 2)], ids=["d < C - 1", "d = C", "two classes"])
@@ -107,7 +116,7 @@ def test_an_offset_costs_the_rounding_of_the_means_alone(pool, layout, offset, r
 
 @pytest.mark.parametrize("size", [1e-200, 1e-9, 1e9, 1e200])
 def test_extreme_sizes_on_one_rank(pool, size):
-    """The power of two that all features are multiplied with is that of the whole batch."""
+    """All ranks scale the features by the power of two that suits the whole batch."""
     h, y = gaussian_batch(90, 6, 4)
     h *= size
     h[y == 0] *= 1e-3
@@ -118,8 +127,7 @@ def test_extreme_sizes_on_one_rank(pool, size):
 @pytest.mark.parametrize("d", [20, 60])
 @pytest.mark.parametrize("alike", [False, True])
 def test_float32(pool, d, alike):
-    """Products in float32 (d = 60), and again in float64 where two dimensions are almost alike: a choice of all
-    ranks."""
+    """Products are in float32 (d = 60); all ranks repeat them in float64 if two dimensions are almost the same."""
     h, y = gaussian_batch(1500, d, 5)
     if alike:
         h[:, 1] = 100 * h[:, 0] + h[:, 1]
@@ -147,7 +155,7 @@ def test_any_sharing_of_any_batch(pool, data):
 def test_diagnostics_are_of_the_whole_batch(pool):
     h, y = gaussian_batch(90, 6, 4)
     h[:, 2] = 3.3
-    criterion = RDLDALoss()
+    criterion = DeepLDALoss()
     criterion(*tensors(h, y))
     parts = split(y, "by class", pool.size)
     for found in values(pool.run(rank_jobs.figures, [(h[rows], y[rows]) for rows in parts])):
@@ -173,28 +181,28 @@ def test_what_is_exchanged_does_not_grow_with_the_batch(pool, options, expected)
 
 
 def bad_batches():
-    """What each of the ranks 0 and 1 passes, the loss's options there, and what all raise."""
+    """Return what ranks 0 and 1 pass, and the error that all ranks must raise."""
     h, y = gaussian_batch(40, 6, 4)
     good, nan, inf = (h, y), h.copy(), h.copy()
     nan[3, 2], inf[0, 0] = np.nan, -np.inf
     return {
-        "NaN": (good, (nan, y), ValueError, "on rank 1: features holds 1 NaN and 0 infinite values of 240"),
-        "infinite": ((inf, y), good, ValueError, "on rank 0: features holds 0 NaN and 1 infinite values"),
-        "both": ((nan, y), (inf, y), ValueError, "on rank 0: features holds 1 NaN"),
-        "integers": (good, (h.astype(np.int64), y), TypeError, "on rank 1: features is of torch.int64"),
-        "float labels": (good, (h, y.astype(float)), TypeError, "on rank 1: labels is of torch.float64"),
-        "no tensor": (good, (h.tolist(), y), TypeError, "on rank 1: features is a list, need a tensor"),
-        "nothing": (good, (None, None), TypeError, "on rank 1: features is a NoneType"),
+        "NaN": (good, (nan, y), ValueError, "on rank 1: features has 1 NaN and 0 infinite values of 240"),
+        "infinite": ((inf, y), good, ValueError, "on rank 0: features has 0 NaN and 1 infinite values"),
+        "both": ((nan, y), (inf, y), ValueError, "on rank 0: features has 1 NaN"),
+        "integers": (good, (h.astype(np.int64), y), TypeError, "on rank 1: features has dtype torch.int64"),
+        "float labels": (good, (h, y.astype(float)), TypeError, "on rank 1: labels has dtype torch.float64"),
+        "no tensor": (good, (h.tolist(), y), TypeError, "on rank 1: features is of type list"),
+        "nothing": (good, (None, None), TypeError, "on rank 1: features is of type NoneType"),
         "3-d": (good, (h[:, :, None], y), ValueError, r"on rank 1: features has shape \(40, 6, 1\), need \(n, d\)"),
         "labels short": ((h, y[:-1]), good, ValueError, r"on rank 0: labels has shape \(39,\), need \(40,\)"),
-        "negative label": (good, (h, y - 1), ValueError, "on rank 1: labels holds -1"),
+        "negative label": (good, (h, y - 1), ValueError, "on rank 1: labels contains -1"),
         "no column": (good, (h[:, :0], y), ValueError, r"on rank 1: features has shape \(40, 0\)"),
         "other width": (good, (h[:, :5], y), ValueError, "features has 5 columns on rank 1 and 6 on rank 0"),
         "other precision": (
             good,
             (h.astype(np.float32), y),
             ValueError,
-            "features is of another dtype on rank 1 than on rank 0",
+            "a different dtype on rank 1 than on rank 0",
         ),
         "one class": ((h, y * 0 + 7), (h, y * 0 + 7), ValueError, "all .* labels are 7, need at least two classes"),
         "empty": ((h[:0], y[:0]), (h[:0], y[:0]), ValueError, r"features has shape \(0, 6\) on every rank"),
@@ -212,11 +220,12 @@ def test_all_ranks_raise_the_same_error(pool, first, second, error, message):
     test_label_ids_far_apart(pool)
 
 
-def test_other_options_on_a_rank(pool):
+@pytest.mark.parametrize("options", [{"alpha": 0.0}, {"statistic": rank_jobs.mixed}])
+def test_other_options_on_a_rank(pool, options):
     h, y = gaussian_batch(40, 6, 4)
-    jobs = [(h, y, {"alpha": 0.0} if rank == 1 else {}) for rank in range(pool.size)]
+    jobs = [(h, y, options if rank == 1 else {}) for rank in range(pool.size)]
     for found in pool.run(rank_jobs.loss_of_anything, jobs):
-        with pytest.raises(ValueError, match="RDLDALoss has other options on rank 1 than on rank 0"):
+        with pytest.raises(ValueError, match="different options on rank 1 than on rank 0"):
             raise found
 
 
@@ -225,7 +234,7 @@ def test_warnings_are_of_the_whole_batch_and_said_once(pool):
     parts = split(y, "by class", pool.size)
     first, *others = values(pool.run(rank_jobs.warnings_of_loss, [(h[rows], y[rows]) for rows in parts]))
     assert [message.partition(":")[0] for message in first] == [
-        "7 classes can differ in 6 directions and the features have 3"
+        "7 classes can differ in 6 directions, but the features have only 3 dimensions"
     ]
     assert not any(others)
 
@@ -234,7 +243,7 @@ def test_eval_mode_is_local(pool):
     h, y = gaussian_batch(90, 6, 4)
     parts = split(y, "even", pool.size)
     found = values(pool.run(rank_jobs.loss_in_eval_mode, [(h[rows], y[rows]) for rows in parts]))
-    assert found == [RDLDALoss()(*tensors(h[rows], y[rows])).item() for rows in parts]
+    assert found == [DeepLDALoss()(*tensors(h[rows], y[rows])).item() for rows in parts]
 
 
 def test_a_group_of_one_rank_is_local(pool):
@@ -246,12 +255,12 @@ def test_a_group_of_one_rank_is_local(pool):
         np.asarray(x).tolist() for x in one_process(h[parts[0]], y[parts[0]], {})[:2]
     )
     for found in others:
-        with pytest.raises(ValueError, match="process_group is one that this process is not in"):
+        with pytest.raises(ValueError, match="process_group does not include this process"):
             raise found
 
 
 def test_a_group_of_some_ranks(pool):
-    """The last two ranks share a batch; errors name ranks as the whole job does."""
+    """The last two ranks share a batch; errors name global ranks."""
     members = [pool.size - 2, pool.size - 1]
     h, y = gaussian_batch(90, 6, 4)
     parts = [h[:0].sum(1)] * (pool.size - 2) + split(y, "uneven", 2)
@@ -264,12 +273,12 @@ def test_a_group_of_some_ranks(pool):
     h[parts[-1][0], 0] = np.nan
     results = pool.run(rank_jobs.error_in_a_subgroup, [(members, h[rows], y[rows]) for rows in parts])
     for found in results[-2:]:
-        with pytest.raises(ValueError, match=f"on rank {pool.size - 1}: features holds 1 NaN"):
+        with pytest.raises(ValueError, match=f"on rank {pool.size - 1}: features has 1 NaN"):
             raise found
 
 
 class TestDistributedDataParallel:
-    """A user's loop, unchanged but for the wrapper around the network."""
+    """A user's loop, unchanged except for the wrapper around the network."""
 
     def batches(self, steps):
         return [gaussian_batch(60 + 5 * (step % 3), 6, 4, seed=step) for step in range(steps)]
@@ -292,7 +301,7 @@ class TestDistributedDataParallel:
             assert found == pytest.approx(value, rel=1e-8)
 
     def test_one_chunk_is_a_plain_step(self, pool):
-        """Batch statistics, their running means (rank 0's during a step) and dropout included."""
+        """This includes batch normalisation with its running means (rank 0's during a step) and dropout."""
         jobs = [([],) for _ in range(pool.size)]
         for h, y in self.batches(4):
             for job, rows in zip(jobs, split(y, "even", pool.size), strict=True):

@@ -1,12 +1,12 @@
-"""Batches that break other implementations: finite, and the oracle's answer wherever it can be trusted."""
+"""Batches that break other implementations: the loss is finite, and equal to the oracle if that can be trusted."""
 
 import numpy as np
 import pytest
 import torch
-from batches import STATISTICS, gaussian_batch, relative_error, tensors
+from batches import STATISTICS, gaussian_batch, relative_error, simplex_batch, tensors
 from oracle import oracle
 
-from deeplda import RDLDALoss
+from deeplda import DeepLDALoss
 from deeplda.core import moments
 from deeplda.core.moments import class_moments
 
@@ -16,18 +16,11 @@ every_statistic = pytest.mark.parametrize("statistic", STATISTICS)
 
 def assert_is_oracle(h, y, *, value_error=1e-9, gradient_error=1e-8, dtype=torch.float64, **options):
     features, labels = tensors(h, y, dtype)
-    loss = RDLDALoss(**options)(features, labels)
+    loss = DeepLDALoss(**options)(features, labels)
     loss.backward()
     true = oracle(features.detach().double().numpy(), y, **options)
     assert loss.item() == pytest.approx(true.value, rel=value_error, abs=1e-15)
     assert relative_error(features.grad, true.gradient) < gradient_error
-
-
-def simplex_batch(classes: int, d: int) -> tuple[np.ndarray, np.ndarray]:
-    """Classes at the corners of a regular simplex, each with the same isotropic samples: all eigenvalues equal."""
-    corners = np.eye(classes, d) * 4
-    spread = np.concatenate([np.eye(d), -np.eye(d)])
-    return np.concatenate([corner + spread for corner in corners]), np.repeat(np.arange(classes), 2 * d)
 
 
 @every_statistic
@@ -35,7 +28,7 @@ def simplex_batch(classes: int, d: int) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize(("classes", "d"), [(4, 4), (4, 7)])
 def test_equal_eigenvalues(statistic, alpha, classes, d):
     h, y = simplex_batch(classes, d)
-    criterion = RDLDALoss(statistic=statistic, alpha=alpha)
+    criterion = DeepLDALoss(statistic=statistic, alpha=alpha)
     criterion(*tensors(h, y))
     eigenvalues = criterion.diagnostics.eigenvalues
     assert eigenvalues.max() - eigenvalues.min() < 1e-12 * eigenvalues.max()
@@ -49,7 +42,7 @@ def test_dead_dimensions(statistic, alpha):
     h[:, [1, 4, 5]] = 0.0
     assert_is_oracle(h, y, statistic=statistic, alpha=alpha)
     features, labels = tensors(h, y)
-    RDLDALoss(statistic=statistic, alpha=alpha)(features, labels).backward()
+    DeepLDALoss(statistic=statistic, alpha=alpha)(features, labels).backward()
     assert (features.grad[:, [1, 4, 5]] == 0).all()
 
 
@@ -79,7 +72,7 @@ def test_missing_classes_and_ids_far_apart(statistic):
     h, y = gaussian_batch(60, 4, 3)
     far = np.array([3, 10**6, 2**62])[y]
     features, labels = tensors(h, y)
-    criterion = RDLDALoss(statistic=statistic)
+    criterion = DeepLDALoss(statistic=statistic)
     assert torch.equal(criterion(features, torch.tensor(far)), criterion(features, labels))
 
 
@@ -93,7 +86,7 @@ def test_more_dimensions_than_samples(statistic, alpha):
 @every_statistic
 @pytest.mark.parametrize("alpha", [0.6, 1.0])
 def test_more_dimensions_than_samples_in_float32(statistic, alpha):
-    """The rounding of the features themselves is felt here: eigenvalues are up to 1e4."""
+    """With eigenvalues up to 1e4, the rounding of the features themselves matters."""
     h, y = gaussian_batch(20, 50, 3)
     options = {"statistic": statistic, "alpha": alpha, "dtype": torch.float32}
     assert_is_oracle(h, y, value_error=1e-5, gradient_error=1e-3, **options)
@@ -116,7 +109,7 @@ def test_one_dimension_and_two_classes(statistic):
 def test_a_thousand_classes(statistic, d):
     h, y = gaussian_batch(2500, d, 1000)
     features, labels = tensors(h, y, torch.float32)
-    loss = RDLDALoss(statistic=statistic)(features, labels)
+    loss = DeepLDALoss(statistic=statistic)(features, labels)
     loss.backward()
     assert torch.isfinite(features.grad).all()
     if d == 40:
@@ -140,11 +133,11 @@ def test_features_of_extreme_size(statistic, scale, dtype, alpha):
 @pytest.mark.parametrize("scale", [1e-38, 1e-40, 1e-44])
 @pytest.mark.parametrize("lam", [1e-80, 1e-3])
 def test_features_that_float32_hardly_has(scale, lam, monkeypatch):
-    """The power of two that brings them near 1 is itself beyond float32."""
+    """The power of two that brings them near 1 is itself too large for float32."""
     monkeypatch.setattr(moments, "_SMALL_PRODUCT", 0)
     h, y = gaussian_batch(60, 5, 3)
     features, labels = tensors(h * scale, y, torch.float32)
-    loss = RDLDALoss(lam=lam)(features, labels)
+    loss = DeepLDALoss(lam=lam)(features, labels)
     true = oracle(features.detach().double().numpy(), y, lam=lam)
     assert loss.item() == pytest.approx(true.value, rel=1e-5, abs=1e-15)
     found = class_moments(features.detach(), labels)
@@ -159,9 +152,9 @@ def test_features_that_float32_hardly_has(scale, lam, monkeypatch):
 class TestCollapse:
     def test_all_features_equal(self, statistic, alpha, lam, dtype):
         features = torch.full((20, 4), 7.7, dtype=dtype, requires_grad=True)
-        loss = RDLDALoss(statistic=statistic, alpha=alpha, lam=lam)(features, torch.arange(20) % 3)
+        loss = DeepLDALoss(statistic=statistic, alpha=alpha, lam=lam)(features, torch.arange(20) % 3)
         loss.backward()
-        # Without a ridge the last bit of the means is all there is to see.
+        # Without a ridge, only the rounding of the means is left.
         assert abs(loss.item()) < (1e-9 if lam else 1e-3)
         assert torch.isfinite(features.grad).all()
 
@@ -169,19 +162,19 @@ class TestCollapse:
     def test_every_class_is_a_point(self, statistic, alpha, lam, dtype, scale):
         labels = torch.arange(20) % 3
         features = (torch.eye(3, 4, dtype=dtype)[labels] * scale).requires_grad_()
-        loss = RDLDALoss(statistic=statistic, alpha=alpha, lam=lam)(features, labels)
+        loss = DeepLDALoss(statistic=statistic, alpha=alpha, lam=lam)(features, labels)
         loss.backward()
         assert torch.isfinite(loss)
         assert loss <= 0
         assert torch.isfinite(features.grad).all()
 
     def test_class_means_on_a_line(self, statistic, alpha, lam, dtype):
-        """Rank one between three classes: the smallest valid eigenvalue is 0."""
+        """With S_B of rank one for three classes, the smallest valid eigenvalue is 0."""
         h, y = gaussian_batch(200, 4, 3)
         means = np.stack([h[y == c].mean(0) for c in range(3)])
         h = h - means[y] + np.arange(3)[y][:, None] * np.ones(4)
         features, labels = tensors(h, y, dtype)
-        loss = RDLDALoss(statistic=statistic, alpha=alpha, lam=lam)(features, labels)
+        loss = DeepLDALoss(statistic=statistic, alpha=alpha, lam=lam)(features, labels)
         loss.backward()
         assert torch.isfinite(features.grad).all()
         true = oracle(features.detach().double().numpy(), y, statistic=statistic, alpha=alpha, lam=lam)

@@ -1,4 +1,4 @@
-"""Moments: against literal sums, in hostile ranges, and merged."""
+"""Moments: compared with literal sums, with extreme magnitudes, and merged."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from deeplda.core.moments import ClassMoments, class_moments, gram
 
 
 def literal_sums(h, y):
-    """The paper's S_W and S_B, one sample and one element at a time."""
+    """Compute the paper's S_W and S_B one sample and one element at a time."""
     n, d = h.shape
     classes = sorted(set(y.tolist()))
     members = {c: [i for i in range(n) if y[i] == c] for c in classes}
@@ -29,7 +29,7 @@ def literal_sums(h, y):
 
 
 def between_of(moments):
-    """S_B of the paper from moments."""
+    """Compute the paper's S_B from moments."""
     mu = (moments.counts[:, None] * moments.means).sum(0) / moments.counts.sum()
     centred = moments.means - mu
     return (moments.counts[:, None] * centred).T @ centred
@@ -101,7 +101,7 @@ def test_merged_moments_are_those_of_the_whole(seed, n, d, classes, data):
 def test_merging_different_widths_is_refused():
     narrow = class_moments(torch.randn(4, 2), torch.tensor([0, 0, 1, 1]))
     wide = class_moments(torch.randn(4, 3), torch.tensor([0, 0, 1, 1]))
-    with pytest.raises(ValueError, match="of 3 dimensions, need 2"):
+    with pytest.raises(ValueError, match="3 dimensions, need 2"):
         narrow.merge(wide)
 
 

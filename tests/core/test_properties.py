@@ -1,6 +1,6 @@
-"""What must hold for every batch: invariances, and no NaN, no inf, no unexplained exception.
+"""Properties of every batch: invariances, and finite results without unexplained exceptions.
 
-2,600 generated batches in all, those of the invariances and those meant to break it together.
+In total 2,600 batches are generated, ordinary ones for the invariances and hostile ones for the rest.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ from batches import COMBINATIONS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deeplda import RDLDALoss
+from deeplda import DeepLDALoss
 from deeplda.core import moments
 
 pytestmark = pytest.mark.filterwarnings(r"ignore:\d+ classes can differ:UserWarning", "ignore:a batch of:UserWarning")
@@ -20,7 +20,7 @@ alphas = st.sampled_from([0.0, 0.1, 0.6, 0.9, 1.0])
 
 @st.composite
 def sound_batches(draw):
-    """Batches on which the loss is well-conditioned: enough samples, overlapping classes."""
+    """Draw batches on which the loss is well-conditioned: enough samples, overlapping classes."""
     d, classes = draw(st.integers(1, 6)), draw(st.integers(2, 6))
     n = draw(st.integers(4 * (d + classes), 80))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
@@ -31,8 +31,8 @@ def sound_batches(draw):
 
 def value_of(features, labels, alpha, combination, lam=1e-3):
     statistic, scatter, class_weight = combination
-    # All eigenvalues within epsilon: otherwise rounding could move one across the threshold.
-    criterion = RDLDALoss(
+    # Include all eigenvalues: otherwise rounding could move one across the threshold.
+    criterion = DeepLDALoss(
         alpha=alpha, lam=lam, epsilon=1e9, statistic=statistic, scatter=scatter, class_weight=class_weight
     )
     return criterion(features, labels).item()
@@ -96,7 +96,7 @@ def test_sum_with_n_lam_is_pooled_with_lam(batch, alpha, combination):
 
 @st.composite
 def hostile_batches(draw):
-    """Any shape, any range of sizes, repeated rows and columns, constant columns, tiny classes."""
+    """Draw any shape and magnitude, repeated rows and columns, constant columns, tiny classes."""
     n, d = draw(st.integers(2, 40)), draw(st.integers(1, 40))
     classes = draw(st.integers(2, n))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
@@ -137,7 +137,7 @@ def assert_finite(batch, alpha, combination, lam, dtype):
     h, y = batch
     statistic, scatter, class_weight = combination
     features = torch.tensor(h, dtype=dtype, requires_grad=True)
-    criterion = RDLDALoss(alpha=alpha, lam=lam, statistic=statistic, scatter=scatter, class_weight=class_weight)
+    criterion = DeepLDALoss(alpha=alpha, lam=lam, statistic=statistic, scatter=scatter, class_weight=class_weight)
     loss = criterion(features, torch.tensor(y))
     loss.backward()
     assert torch.isfinite(loss)

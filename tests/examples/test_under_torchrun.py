@@ -37,7 +37,7 @@ def test_two_processes_learn_what_one_does(tmp_path):
     losses = {}
     for processes in (1, 2):
         output = output_of("ddp_your_loop.py", processes, tmp_path)
-        found = re.findall(rf"rank (\d) of {processes}: last loss (-\d+\.\d+), of 10 classes", output)
+        found = re.findall(rf"rank (\d) of {processes}: last loss (-\d+\.\d+), 10 classes", output)
         assert {rank for rank, _ in found} == set(map(str, range(processes)))
         (losses[processes],) = {float(loss) for _, loss in found}
     # Adam blows up the rounding of float32; in float64, tests/core has them equal.

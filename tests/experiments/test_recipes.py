@@ -27,7 +27,23 @@ def test_the_papers_settings(name, batch_size, epochs, outputs, flip):
     assert (config.scatter, config.class_weight, config.translate) == ("pooled", None, 0)
 
 
-def test_a_recipe_of_ones_own(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("paper-stl10", ("rdlda", 0.2, "smallest")),
+        ("paper-cifar10", ("rdlda", 0.6, "smallest")),
+        ("paper-xray", ("rdlda", 0.6, "smallest")),
+        ("quick", ("lda", 1.0, "pillai")),
+        ("fast-cifar10", ("lda", 1.0, "pillai")),
+        ("record-cifar10", ("lda", 1.0, "pillai")),
+    ],
+)
+def test_every_recipe_states_its_objective(name, expected):
+    settings = read_recipe(name)
+    assert (settings["objective"], settings["alpha"], settings["statistic"]) == expected
+
+
+def test_your_own_recipe(tmp_path):
     (tmp_path / "mine.toml").write_text("alpha = 0.1\n")
     assert read_recipe(str(tmp_path / "mine.toml")) == {"alpha": 0.1}
     (tmp_path / "wrong.toml").write_text("alpha = 7\n")

@@ -1,20 +1,23 @@
-"""What a sweep is to run."""
+"""Definitions of sweeps, and the trials that follow from them."""
 
+import csv
 import math
+from pathlib import Path
 
 import pytest
 
 from deeplda.errors import InputError
-from deeplda.experiments.sweeps.definition import Definition, paper_table, trial_name
-from deeplda.experiments.sweeps.sweep import open_sweep
+from deeplda.experiments.sweep_definition import SweepDefinition, paper_table, trial_name
+from deeplda.experiments.sweep_folder import open_sweep
 from deeplda.training.config import RunConfig
 
+RESULTS = Path(__file__).parents[2] / "results"
 TENTHS = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
 FIFTHS = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
 
 
 def grid(**axes):
-    return Definition(grid=axes)
+    return SweepDefinition(grid=axes)
 
 
 @pytest.mark.parametrize(
@@ -53,14 +56,14 @@ def test_table_3(scale, alphas, splits, cross_entropy):
     assert all(definition.config(own).subclasses == own.get("subclasses", 1) for own in trials)
 
 
-def test_names_tell_the_settings():
+def test_names_contain_the_settings():
     names = list(grid(objective=["rdlda", "cce"], alpha=[0.0, 0.25], subclasses=[2], seed=[0]).trials())
     assert names == ["rdlda-alpha0-subclasses2-seed0", "rdlda-alpha0.25-subclasses2-seed0", "cce-seed0"]
     assert trial_name({"objective": "rdlda", "network": "my.net:make"}) == "rdlda-networkmy.net_make"
-    assert trial_name({"alpha": 1.0, "lam": 1e-5}) == "rdlda-alpha1-lam1e-05"
+    assert trial_name({"alpha": 1.0, "lam": 1e-5}) == "lda-alpha1-lam1e-05"
 
 
-def test_seeds_take_turns_last():
+def test_the_seed_varies_slowest():
     seeds = [own["seed"] for own in grid(alpha=[0.0, 1.0], seed=[3, 4]).trials().values()]
     assert seeds == [3, 3, 4, 4]
 
@@ -69,18 +72,84 @@ def test_dlda_is_alpha_1_and_run_once():
     assert list(grid(objective=["rdlda", "dlda"], alpha=[0.0, 1.0], seed=[0]).trials()) == [
         "rdlda-alpha0-seed0", "rdlda-alpha1-seed0",
     ]  # fmt: skip
-    definition = Definition(settings={"alpha": 0.3}, grid={"objective": ["dlda"], "seed": [0]})
+    definition = SweepDefinition(settings={"alpha": 0.3}, grid={"objective": ["dlda"], "seed": [0]})
     (own,) = definition.trials().values()
     assert definition.config(own).alpha == 1.0
 
 
-def test_axes_of_ones_own():
-    definition = Definition(
+@pytest.mark.parametrize(
+    ("settings", "own", "expected"),
+    [
+        ({}, {}, ("lda", 1.0, "wilks")),
+        ({}, {"objective": "rdlda"}, ("rdlda", 0.6, "smallest")),
+        ({}, {"objective": "dlda"}, ("dlda", 1.0, "smallest")),
+        ({}, {"objective": "rdlda", "alpha": 0.2, "statistic": "pillai"}, ("rdlda", 0.2, "pillai")),
+        # Without a shared objective, the shared alpha and statistic apply to every trial.
+        ({"statistic": "pillai", "alpha": 0.3}, {"objective": "rdlda"}, ("rdlda", 0.3, "pillai")),
+        ({"statistic": "pillai", "alpha": 0.3}, {"objective": "dlda"}, ("dlda", 1.0, "pillai")),
+        # With one, they belong to it.
+        ({"objective": "lda", "statistic": "pillai"}, {"alpha": 0.5}, ("lda", 0.5, "pillai")),
+        ({"objective": "lda", "statistic": "pillai"}, {"objective": "rdlda"}, ("rdlda", 0.6, "smallest")),
+        ({"objective": "rdlda", "alpha": 0.2}, {"objective": "lda"}, ("lda", 1.0, "wilks")),
+    ],
+)
+def test_the_meaning_of_objectives(settings, own, expected):
+    config = SweepDefinition(settings=settings, grid={"seed": [0]}).config(own)
+    assert (config.objective, config.alpha, config.statistic) == expected
+
+
+def test_cross_entropy_accepts_the_settings_of_lda():
+    settings = {"objective": "rdlda", "statistic": "smallest", "scatter": "dorfer", "alpha": 0.2}
+    definition = SweepDefinition(settings=settings, grid={"objective": ["rdlda", "cce"]})
+    assert [definition.config(own).objective for own in definition.trials().values()] == ["rdlda", "cce"]
+
+
+def test_an_objective_as_an_axis_keeps_the_recipe_of_its_own_objective(tmp_path):
+    (tmp_path / "s.toml").write_text('recipe = "quick"\n[grid]\nobjective = ["lda", "rdlda", "cce"]\nseed = [0]\n')
+    definition = SweepDefinition.read(tmp_path / "s.toml")
+    configs = [definition.config(own) for own in definition.trials().values()]
+    assert [(config.objective, config.alpha, config.statistic) for config in configs[:2]] == [
+        ("lda", 1.0, "pillai"),
+        ("rdlda", 0.6, "smallest"),
+    ]
+
+
+def test_another_objective_in_a_file_drops_the_recipes_alpha_and_statistic(tmp_path):
+    (tmp_path / "s.toml").write_text('recipe = "quick"\n[settings]\nobjective = "rdlda"\n[grid]\nseed = [0]\n')
+    config = SweepDefinition.read(tmp_path / "s.toml").config({})
+    assert (config.objective, config.alpha, config.statistic) == ("rdlda", 0.6, "smallest")
+
+
+@pytest.mark.parametrize("objective", ["cce", "dlda"])
+def test_a_search_needs_an_objective_with_alpha(objective):
+    with pytest.raises(InputError, match=f"which {objective} does not have"):
+        SweepDefinition.parse({"settings": {"objective": objective}, "search": {"trials": 1}}, "it")
+
+
+@pytest.mark.parametrize("file", sorted(RESULTS.glob("*/trials.csv")), ids=lambda file: file.parent.name)
+def test_committed_definitions_describe_the_trials_that_were_run(file):
+    definition = SweepDefinition.read(file.with_name("sweep.toml"))
+    trials = definition.trials()
+    with file.open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert {row["trial"] for row in rows} <= trials.keys()
+    assert definition.states_objectives()
+    for row in rows:
+        config = definition.config(trials[row["trial"]])
+        assert (config.objective, config.seed) == (row["objective"], int(row["seed"]))
+        if config.objective != "cce":
+            assert config.alpha == float(row["alpha"])
+            # 0.1.0, which ran them, did not write the statistic if it was the same in all trials.
+            assert config.statistic == (row.get("statistic") or "pillai")
+
+
+def test_any_setting_can_be_an_axis():
+    definition = SweepDefinition(
         settings={"data": "digits"}, grid={"alpha": [0.5], "learning_rate": [0.1, 0.2], "seed": [0]}
     )
     configs = [definition.config(own) for own in definition.trials().values()]
     assert [config.learning_rate for config in configs] == [0.1, 0.2]
-    assert "rdlda-alpha0.5-learning_rate0.1-seed0" in definition.trials()
+    assert "lda-alpha0.5-learning_rate0.1-seed0" in definition.trials()
 
 
 def test_several_grids_in_one_sweep(tmp_path):
@@ -97,24 +166,24 @@ def test_several_grids_in_one_sweep(tmp_path):
         seed = [1, 0, 2]
         """
     )
-    definition = Definition.read(tmp_path / "s.toml")
+    definition = SweepDefinition.read(tmp_path / "s.toml")
     assert list(definition.trials()) == [
-        "rdlda-statisticwilks-learning_rate1.5-seed0", "rdlda-statisticpillai-learning_rate1.5-seed0",
+        "lda-statisticwilks-learning_rate1.5-seed0", "lda-statisticpillai-learning_rate1.5-seed0",
         "cce-label_smoothing0.2-seed0",
-        "rdlda-statisticwilks-learning_rate1.5-seed1", "rdlda-statisticpillai-learning_rate1.5-seed1",
+        "lda-statisticwilks-learning_rate1.5-seed1", "lda-statisticpillai-learning_rate1.5-seed1",
         "cce-label_smoothing0.2-seed1",
         "cce-label_smoothing0.2-seed2",
     ]  # fmt: skip
     rates = {own["objective"]: definition.config(own).learning_rate for own in definition.trials().values()}
-    assert rates == {"rdlda": 1.5, "cce": 0.5}
+    assert rates == {"lda": 1.5, "cce": 0.5}
 
 
 def test_a_trial_of_two_grids_is_run_once():
-    definition = Definition(grid=[{"alpha": [0.5, 1.0], "seed": [0]}, {"alpha": [1.0], "seed": [0, 1]}])
-    assert list(definition.trials()) == ["rdlda-alpha0.5-seed0", "rdlda-alpha1-seed0", "rdlda-alpha1-seed1"]
+    definition = SweepDefinition(grid=[{"alpha": [0.5, 1.0], "seed": [0]}, {"alpha": [1.0], "seed": [0, 1]}])
+    assert list(definition.trials()) == ["lda-alpha0.5-seed0", "lda-alpha1-seed0", "lda-alpha1-seed1"]
 
 
-def test_axes_that_mean_nothing_to_an_objective_are_not_run_twice():
+def test_axes_without_effect_on_an_objective_are_not_run_twice():
     found = grid(objective=["rdlda", "cce"], statistic=["wilks", "pillai"], label_smoothing=[0.0, 0.2], seed=[0])
     assert list(found.trials()) == [
         "rdlda-statisticwilks-seed0", "rdlda-statisticpillai-seed0",
@@ -122,13 +191,13 @@ def test_axes_that_mean_nothing_to_an_objective_are_not_run_twice():
     ]  # fmt: skip
 
 
-def test_names_that_would_collide_are_refused():
+def test_names_that_would_collide_are_rejected():
     with pytest.raises(InputError, match="two trials of the grid would be named"):
         grid(network=["a:b", "a/b"], seed=[0]).trials()
 
 
-def test_a_search_has_so_many_trials():
-    definition = Definition(search={"trials": 3, "seed": 5})
+def test_the_trials_of_a_search_are_numbered():
+    definition = SweepDefinition(search={"trials": 3, "seed": 5})
     assert definition.trials() == {"search-000": {}, "search-001": {}, "search-002": {}}
 
 
@@ -136,19 +205,19 @@ def test_written_and_read_again(tmp_path):
     file = tmp_path / "sweep.toml"
     for definition in (
         paper_table(2, "quick"),
-        Definition(settings={"data": 'odd "name"\x7f', "flip": True, "lam": 1e-5}, search={"trials": 2}),
-        Definition(storage="postgresql+psycopg://host/db", grid={"seed": [0]}),
-        Definition(grid=[{"alpha": [0.5], "seed": [0]}, {"objective": ["cce"]}]),
-        Definition(settings={"epsilon": math.inf}, grid={"epsilon": [1.0, math.inf]}),
+        SweepDefinition(settings={"data": 'odd "name"\x7f', "flip": True, "lam": 1e-5}, search={"trials": 2}),
+        SweepDefinition(storage="postgresql+psycopg://host/db", grid={"seed": [0]}),
+        SweepDefinition(grid=[{"alpha": [0.5], "seed": [0]}, {"objective": ["cce"]}]),
+        SweepDefinition(settings={"epsilon": math.inf}, grid={"epsilon": [1.0, math.inf]}),
     ):
         definition.write(file)
-        assert Definition.read(file) == definition
-        assert definition.difference(Definition.read(file)) is None
+        assert SweepDefinition.read(file) == definition
+        assert definition.difference(SweepDefinition.read(file)) is None
 
 
-def test_the_recipe_of_a_file_gives_way_to_its_settings_and_axes(tmp_path):
+def test_settings_and_axes_of_a_file_replace_those_of_its_recipe(tmp_path):
     (tmp_path / "s.toml").write_text('recipe = "quick"\n[settings]\nepochs = 9\n[grid]\nalpha = [0.5]\n')
-    definition = Definition.read(tmp_path / "s.toml")
+    definition = SweepDefinition.read(tmp_path / "s.toml")
     assert definition.settings["epochs"] == 9
     assert definition.settings["network"] == "fastnet"
     assert "alpha" not in definition.settings
@@ -158,38 +227,38 @@ def test_the_recipe_of_a_file_gives_way_to_its_settings_and_axes(tmp_path):
     ("change", "words"),
     [
         ({"settings": {"epochs": 5}}, "epochs 4, not 5"),
-        ({"settings": {}}, "epochs 4, not given now"),
+        ({"settings": {}}, "epochs 4, now missing"),
         ({"grid": {"seed": [0, 1]}}, "grid of seed 0, not 0, 1"),
-        ({"storage": "sqlite:///x"}, "no storage, which is sqlite:///x now"),
-        ({"grid": [{"seed": [0]}, {"seed": [1]}]}, "grid of seed 0, not given now"),
-        ({"grid": (), "search": {"trials": 2}}, "grid of seed 0, not given now"),
+        ({"storage": "sqlite:///x"}, "no storage, which is now sqlite:///x"),
+        ({"grid": [{"seed": [0]}, {"seed": [1]}]}, "grid of seed 0, now missing"),
+        ({"grid": (), "search": {"trials": 2}}, "grid of seed 0, now missing"),
     ],
 )
 def test_differences_are_named(change, words):
     mine = {"settings": {"epochs": 4}, "grid": {"seed": [0]}}
-    assert Definition(**mine).difference(Definition(**(mine | change))) == words
+    assert SweepDefinition(**mine).difference(SweepDefinition(**(mine | change))) == words
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[grid]\nalpha = []", "the grid has no value of alpha"),
-        ("[[grid]]\nseed = [0]\n[[grid]]\nalpha = []", "the grid has no value of alpha"),
+        ("[grid]\nalpha = []", "no values for alpha"),
+        ("[[grid]]\nseed = [0]\n[[grid]]\nalpha = []", "no values for alpha"),
         ("grid = [1]", "grid is 1"),
-        ("[grid]\nseed = [[0, 1]]", "the grid of seed has a list within its list"),
-        ("[settings]\nepochs = 1", "a grid or a search"),
+        ("[grid]\nseed = [[0, 1]]", "nested list for seed"),
+        ("[settings]\nepochs = 1", "either a grid or a search"),
         ("[search]\ntrials = 0", "search is"),
         ("tabel = 2", "tabel is not a setting"),
         ("nonsense", "cannot be read as TOML"),
     ],
 )
-def test_wrong_files_are_refused(tmp_path, text, message):
+def test_invalid_files_are_rejected(tmp_path, text, message):
     (tmp_path / "sweep.toml").write_text(text)
     with pytest.raises(InputError, match=message):
-        Definition.read(tmp_path / "sweep.toml")
+        SweepDefinition.read(tmp_path / "sweep.toml")
 
 
-def test_settings_that_do_not_go_together_are_refused():
+def test_invalid_settings_are_rejected():
     definition = grid(alpha=[2.0], seed=[0])
     with pytest.raises(InputError, match=r"alpha is 2\.0"):
         definition.config(next(iter(definition.trials().values())))
@@ -202,7 +271,7 @@ def test_the_default_data_is_that_of_a_run():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("recipe = 5", "recipe is no text"),
+        ("recipe = 5", "recipe is 5"),
         ('recipe = "quick"\ngrid = 3', "grid is 3"),
         ('recipe = "quick"\nsettings = []\n[grid]\nseed = [0]', "settings is"),
         ("[grid]\nseed = [0]\nobjective = [[1]]", "objective"),
@@ -212,7 +281,7 @@ def test_the_default_data_is_that_of_a_run():
         ("table = " + "9" * 10_000, "cannot be read as TOML"),
     ],
 )
-def test_definitions_that_lie(tmp_path, text, message):
+def test_malicious_definitions_are_rejected(tmp_path, text, message):
     (tmp_path / "sweep.toml").write_text(text)
     with pytest.raises(InputError, match=message):
         open_sweep(tmp_path)

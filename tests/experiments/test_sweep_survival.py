@@ -1,4 +1,4 @@
-"""Workers as processes: two on one sweep, killed, stopped and started again."""
+"""Worker processes that are killed, stopped and started again: each trial is still done exactly once."""
 
 import json
 import os
@@ -10,13 +10,13 @@ import time
 import pytest
 import torch
 
-from deeplda.experiments.sweeps.crew import _member
-from deeplda.experiments.sweeps.definition import Definition
-from deeplda.experiments.sweeps.sweep import open_sweep
-from deeplda.experiments.sweeps.worker import work
+from deeplda.experiments.sweep_definition import SweepDefinition
+from deeplda.experiments.sweep_folder import open_sweep
+from deeplda.experiments.sweep_worker import _worker_process, work
 
 EPOCHS = 3
-# The digits network with a pause in each step, so that a signal finds it at work; nobody goes on before two have begun.
+# The digits network with a pause in each step, so that signals arrive during training. No worker proceeds before two
+# have started.
 SLOW = """
 import os
 import time
@@ -51,13 +51,13 @@ TRIALS = {f"rdlda-alpha{alpha}-seed{seed}" for alpha in (0, 1) for seed in (0, 1
 
 @pytest.fixture
 def storage_url():
-    """The journal in the folder; tests/services has a database here."""
+    """None for the journal in the folder; tests/services overrides it with a database."""
     return
 
 
 @pytest.fixture
 def start(tmp_path, storage_url):
-    """Starts `deeplda sweep`, each time with the same command; what still runs at the end is killed."""
+    """Start `deeplda sweep`, each time with the same command; processes still running at the end are killed."""
     (tmp_path / "slow.py").write_text(SLOW)
     started = []
 
@@ -98,7 +98,7 @@ def rows(run):
 
 
 def position(run):
-    """Epochs and steps of the newest checkpoint; none where there is none, or it is just being exchanged."""
+    """Epochs and steps of the newest checkpoint; (0, 0) if there is none, or if it is just being replaced."""
     try:
         counters = json.loads((run / "checkpoints" / "last" / "checkpoint.json").read_text())["counters"]
     except OSError:
@@ -107,8 +107,8 @@ def position(run):
 
 
 def trial_of(sweep, pid):
-    """The trial that the worker with this process id runs, once its first epoch is done and the second has begun."""
-    for name, attempt in sweep.standings().items():
+    """The trial of the worker with this process id, once its first epoch is done and the second has begun."""
+    for name, attempt in sweep.current_attempts().items():
         if attempt.status == "running" and attempt.worker and f"-{pid}-" in attempt.worker:
             epoch, step = position(sweep.run_folder(name))
             return name if epoch >= 1 and step >= 1 else None
@@ -116,7 +116,7 @@ def trial_of(sweep, pid):
 
 
 def assert_each_done_once(sweep):
-    done = [attempt.name for attempt in sweep.ledger.attempts() if attempt.status == "done"]
+    done = [attempt.name for attempt in sweep.queue.attempts() if attempt.status == "done"]
     assert sorted(done) == sorted(TRIALS)
     for name in TRIALS:
         found = rows(sweep.run_folder(name))
@@ -136,55 +136,55 @@ def test_two_workers_and_one_is_killed(tmp_path, start, storage_url):
 
     output, errors = ended(other, 0)
     assert_each_done_once(sweep)
-    attempts = [attempt for attempt in sweep.ledger.attempts() if attempt.name == name]
-    assert [(attempt.status, attempt.ended) for attempt in attempts] == [("void", "died"), ("done", None)]
+    attempts = [attempt for attempt in sweep.queue.attempts() if attempt.name == name]
+    assert [(attempt.status, attempt.ended) for attempt in attempts] == [("abandoned", "died"), ("done", None)]
     assert f"-{other.pid}-" in attempts[1].worker
-    # Taken up where it was: the first epoch's row, with its seconds, is the dead worker's, and was not reported again.
+    # It was resumed: the row of the first epoch, with its seconds, is the dead worker's, and was not reported again.
     assert rows(sweep.run_folder(name))[0] == first
     assert sorted(attempts[1].accuracy) == [*range(here[0] + 1, EPOCHS + 1)]
-    assert len(sweep.ledger.attempts()) == len(TRIALS) + 1
+    assert len(sweep.queue.attempts()) == len(TRIALS) + 1
     found = json.loads(output)
     assert set(found["done"]) == TRIALS
     assert (found["failed"], found["left"]) == ({}, 0)
     assert all(f"{trial}: done" in errors for trial in TRIALS)
 
     work(open_sweep(folder, url=storage_url), lambda: False)
-    assert len(sweep.ledger.attempts()) == len(TRIALS) + 1
+    assert len(sweep.queue.attempts()) == len(TRIALS) + 1
 
 
-def test_ctrl_c_stops_all_workers_and_another_goes_on(tmp_path, start, storage_url, monkeypatch):
-    crew = start("--workers", "2")
+def test_ctrl_c_stops_all_workers_and_another_resumes(tmp_path, start, storage_url, monkeypatch):
+    command = start("--workers", "2")
     folder = tmp_path / "sweep"
-    wait_until(crew, lambda: (folder / "sweep.toml").exists())
+    wait_until(command, lambda: (folder / "sweep.toml").exists())
     sweep = open_sweep(folder, url=storage_url)
 
     def two_at_work():
-        running = [name for name, attempt in sweep.standings().items() if attempt.status == "running"]
+        running = [name for name, attempt in sweep.current_attempts().items() if attempt.status == "running"]
         return len(running) == 2 and all(position(sweep.run_folder(name)) > (0, 0) for name in running) and running
 
-    running = wait_until(crew, two_at_work)
-    # As a terminal does: everyone in the group gets it.
-    os.killpg(crew.pid, signal.SIGINT)
-    _, errors = ended(crew, 130)
-    assert "to go on: the same command" in errors.splitlines()[-1]
-    standings = sweep.standings()
+    running = wait_until(command, two_at_work)
+    # Like a terminal: the whole process group gets the signal.
+    os.killpg(command.pid, signal.SIGINT)
+    _, errors = ended(command, 130)
+    assert "to resume, run the same command" in errors.splitlines()[-1]
+    standings = sweep.current_attempts()
     assert all(attempt.status != "running" for attempt in standings.values())
-    stopped = [attempt.name for attempt in sweep.ledger.attempts() if attempt.ended == "stopped"]
+    stopped = [attempt.name for attempt in sweep.queue.attempts() if attempt.ended == "stopped"]
     assert set(stopped) <= set(running)
     assert len(stopped) >= 1
     assert not list((folder / "workers").iterdir())
     monkeypatch.syspath_prepend(tmp_path)
     work(open_sweep(folder, url=storage_url), lambda: False)
     assert_each_done_once(sweep)
-    assert {attempt.ended for attempt in sweep.ledger.attempts()} == {None, "stopped"}
+    assert {attempt.ended for attempt in sweep.queue.attempts()} == {None, "stopped"}
 
 
-def test_a_worker_whose_leader_is_gone_takes_nothing(tmp_path, storage_url):
-    definition = Definition(settings={"epochs": 1}, grid={"alpha": [0.0], "seed": [0]})
+def test_a_worker_without_its_parent_takes_no_trial(tmp_path, storage_url):
+    definition = SweepDefinition(settings={"epochs": 1}, grid={"alpha": [0.0], "seed": [0]})
     sweep = open_sweep(tmp_path / "left", definition, storage_url)
     threads = torch.get_num_threads()
     try:
-        _member(sweep.folder, storage_url, 1, parent=-1)
+        _worker_process(sweep.folder, storage_url, 1, parent=-1)
     finally:
         torch.set_num_threads(threads)
-    assert [attempt.status for attempt in sweep.ledger.attempts()] == ["waiting"]
+    assert [attempt.status for attempt in sweep.queue.attempts()] == ["waiting"]

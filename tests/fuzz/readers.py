@@ -26,18 +26,18 @@ from deeplda.data.npz import read_npz
 from deeplda.estimators import DeepLDAClassifier
 from deeplda.experiments.recipes import read_recipe
 from deeplda.experiments.results import read_results
-from deeplda.experiments.sweeps.definition import Definition
-from deeplda.experiments.sweeps.status import sweep_status
-from deeplda.experiments.sweeps.sweep import open_sweep
+from deeplda.experiments.sweep_definition import SweepDefinition
+from deeplda.experiments.sweep_display import sweep_status
+from deeplda.experiments.sweep_folder import open_sweep
+from deeplda.experiments.trial_queue import TrialResult
 from deeplda.loading import load
 from deeplda.model import Model, ModelCard
 from deeplda.networks import build_network
 from deeplda.predictors import FeatureStatistics
-from deeplda.report.contents import read_record
-from deeplda.report.doctor import diagnose
-from deeplda.report.doctor.record import count_classes
-from deeplda.report.training_section import training_section
-from deeplda.report.words import effort, surroundings
+from deeplda.report.diagnosis import diagnose
+from deeplda.report.page import epoch_table
+from deeplda.report.record import read_record
+from deeplda.report.wording import effort, environment_table
 from deeplda.training.autoencoder_stage import SampleAutoencoder
 from deeplda.training.checkpoint import Counters, Snapshot, read_checkpoint, write_checkpoint
 from deeplda.training.config import RunConfig
@@ -184,8 +184,8 @@ def _model_files():
     labels = torch.arange(12) % 4
     statistics = FeatureStatistics.for_labels(labels)
     statistics.update(torch.randn(12, 3), labels)
-    model.fit_statistics(statistics)
-    return files_of(model.write)
+    model._fit_statistics(statistics)
+    return files_of(model._write)
 
 
 def _use(at):
@@ -209,7 +209,7 @@ def model_weights():
 
 
 def autoencoder():
-    valid = files_of(SampleAutoencoder((4,), 0.05).write)
+    valid = files_of(SampleAutoencoder((4,), 0.05)._write)
     lies = st.one_of(
         in_file("model.json", json_lies(valid["model.json"])),
         in_file("weights.safetensors", tensor_lies(valid["weights.safetensors"])),
@@ -276,12 +276,12 @@ def metrics():
 
     def read(at):
         rows = read_metrics(at)
-        diagnose(rows, RunConfig.read(at / "run.toml"), count_classes(rows))
+        diagnose(rows, RunConfig.read(at / "run.toml"))
         record = read_record(at)
-        surroundings(record.environment)
+        environment_table(record.environment)
         effort(record.summary, record.environment)
-        training_section(record)
-        assert len(record.class_names) == len(record.scores["confusion"])
+        epoch_table(record)
+        assert len(record.class_names) == len(record.scores.confusion)
 
     return Reader(valid, lies, read)
 
@@ -353,7 +353,7 @@ _SWEEP = {
 
 def sweep_toml():
     def read(at):
-        definition = Definition.read(at / "sweep.toml")
+        definition = SweepDefinition.read(at / "sweep.toml")
         for own in definition.trials().values():
             definition.config(own)
 
@@ -362,14 +362,14 @@ def sweep_toml():
 
 
 def sweep_journal():
-    definition = Definition(settings={"epochs": 1}, grid={"alpha": [0.0, 1.0], "seed": [0]})
+    definition = SweepDefinition(settings={"epochs": 1}, grid={"alpha": [0.0, 1.0], "seed": [0]})
 
     def write(folder):
         sweep = open_sweep(folder / "sweep", definition)
-        done = sweep.ledger.claim("me", "here", lambda _: False)
-        sweep.ledger.report(done, 1, 0.5)
-        sweep.ledger.finish(done, {"validation": 0.5, "seconds": 1.0})
-        sweep.ledger.claim("me", "here", lambda _: False)
+        done = sweep.queue.claim("me", "here", lambda _: False)
+        sweep.queue.report(done, 1, 0.5)
+        sweep.queue.finish(done, TrialResult(validation=0.5, seconds=1.0))
+        sweep.queue.claim("me", "here", lambda _: False)
 
     def read(at):
         sweep_status(open_sweep(at / "sweep"))
@@ -384,7 +384,7 @@ def sweep_journal():
 def sweep_results():
     """A finished sweep's folder, as `deeplda table` reads it."""
     definition = {"settings": {"data": "digits", "epochs": 3}, "grid": {"alpha": [0.5], "seed": [0]}}
-    run = "trials/rdlda-alpha0.5-seed0"
+    run = "trials/lda-alpha0.5-seed0"
     valid = {"sweep.toml": as_toml(definition), f"{run}/model/model.json": b"{}"}
     valid |= {f"{run}/metrics.jsonl": _as_lines(_rows()), f"{run}/run.toml": as_toml(_SETTINGS)}
     lies = st.one_of(

@@ -154,7 +154,7 @@ def test_reconstruction_error_is_the_papers_equation() -> None:
 
 
 def test_reconstruction_error_refuses_shapes_that_would_be_stretched() -> None:
-    with pytest.raises(ValueError, match=r"reconstruction of shape \(5, 1\), need that of the inputs, \(5, 3\)"):
+    with pytest.raises(ValueError, match=r"reconstruction of shape \(5, 1\), need .*\(5, 3\)"):
         reconstruction_error(torch.rand(5, 1), torch.rand(5, 3))
 
 
@@ -164,8 +164,8 @@ def test_reconstruction_error_refuses_shapes_that_would_be_stretched() -> None:
         ((3, 3, 32), r"the small autoencoder on images of 3 x 32 pixels, need at least 4 x 4"),
         ((32, 32), r"shape \(32, 32\), need \(features,\) or \(channels, height, width\)"),
         ((), r"samples of shape \(\)"),
-        ((0,), r"none of them 0"),
-        ((3, 0, 32), r"none of them 0"),
+        ((0,), r"at least 1"),
+        ((3, 0, 32), r"at least 1"),
     ],
 )
 def test_unsuitable_samples_are_refused(shape: tuple[int, ...], message: str) -> None:

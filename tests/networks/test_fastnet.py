@@ -47,7 +47,7 @@ def test_convolutions_start_as_the_identity_on_the_channels_that_come_in():
     torch.testing.assert_close(first(torch.cat([images, images[:, :8]], 1)), images)
 
 
-def test_what_is_fixed_is_not_trained():
+def test_fixed_parameters_are_not_trained():
     network = FastNet((3, 24, 24), 5, width=0.125)
     fixed = {name for name, parameter in network.named_parameters() if not parameter.requires_grad}
     norms = {name for name, module in network.named_modules() if isinstance(module, torch.nn.BatchNorm2d)}

@@ -1,4 +1,8 @@
-"""Networks by name."""
+"""Networks by name: the built-in ones, and your own as module:callable from the current directory."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -60,25 +64,25 @@ def test_sample_shape_may_be_a_list_as_json_gives_it() -> None:
         ("dorferent", r"network 'dorferent' is not known, .* did you mean 'dorfernet'\?"),
         ("MLP", r"did you mean 'mlp'\?"),
         ("convnet", r"did you mean 'convnet-small'\?"),
-        ("resnet152", r"one of dorfernet, fastnet, convnet-small, mlp, or module\.path:callable"),
+        ("resnet152", r"one of dorfernet, fastnet, convnet-small, mlp, .*module\.path:callable"),
         ("", r"network '' is not known"),
     ],
 )
-def test_unknown_names_are_refused(name: str, message: str) -> None:
+def test_unknown_names_are_rejected(name: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         build_network(name, (3, 32, 32), 10)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("width", [0.0, -1.0, 0.005, float("nan"), float("inf")])
-def test_a_width_without_a_channel_is_refused(name: str, width: float) -> None:
-    with pytest.raises(InputError, match=rf"width={width} .* so that one channel is left"):
+def test_a_width_without_a_channel_is_rejected(name: str, width: float) -> None:
+    with pytest.raises(InputError, match=rf"width={width} .* one channel"):
         build_network(name, SAMPLES[name], 10, width=width)
 
 
 @pytest.mark.parametrize("name", [*NETWORKS, "my_networks:build"])
 @pytest.mark.parametrize("embedding_dim", [0, -3])
-def test_no_output_is_refused(name: str, embedding_dim: int) -> None:
+def test_an_embedding_without_dimensions_is_rejected(name: str, embedding_dim: int) -> None:
     with pytest.raises(InputError, match=f"embedding_dim={embedding_dim}, need at least 1"):
         build_network(name, SAMPLES.get(name, (20,)), embedding_dim)
 
@@ -103,3 +107,118 @@ def test_default_network_can_be_built(shape: tuple[int, ...], name: str) -> None
 def test_no_default_for_other_shapes(shape: tuple[int, ...]) -> None:
     with pytest.raises(InputError, match="need \\(features,\\) or \\(channels, height, width\\)"):
         default_network(shape)
+
+
+SOURCE = """
+import torch
+from torch import nn
+
+class Net(nn.Sequential):
+    def __init__(self, sample_shape, embedding_dim):
+        super().__init__(nn.Linear(sample_shape[0], embedding_dim))
+
+    @classmethod
+    def with_width(cls, sample_shape, embedding_dim, width=1.0):
+        network = cls(sample_shape, embedding_dim)
+        network.width_given = width
+        return network
+
+def takes_anything(*args, **kwargs):
+    assert not kwargs
+    return nn.Linear(5, 3)
+
+def two_outputs(sample_shape, embedding_dim): return nn.Linear(5, 2)
+def an_image(sample_shape, embedding_dim): return nn.Unflatten(1, (1, 5))
+
+def three(sample_shape, embedding_dim, depth): ...
+def no_network(sample_shape, embedding_dim): return "network"
+def fails(sample_shape, embedding_dim): raise KeyError("inside the user's own code")
+def late(sample_shape, embedding_dim):
+    import my_late_neighbour
+    return nn.Linear(5, 3)
+
+def doubles(sample_shape, embedding_dim): return nn.Linear(5, 3).double()
+def partly_frozen(sample_shape, embedding_dim):
+    network = nn.Sequential(nn.BatchNorm1d(5), nn.Linear(5, 3))
+    network[0].eval()
+    return network
+
+ready = nn.Linear(2, 2)
+number = 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_networks.py").write_text(SOURCE)
+    (tmp_path / "my_late_neighbour.py").write_text("")
+    (tmp_path / "my_package").mkdir()
+    (tmp_path / "my_package" / "nets.py").write_text(SOURCE)
+    (tmp_path / "my_broken.py").write_text("import nothing_of_that_name")
+    (tmp_path / "my_typo.py").write_text("def (:")
+    yield tmp_path
+    for name in [name for name in sys.modules if name.startswith("my_")]:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("name", ["my_networks:Net", "my_package.nets:Net"])
+def test_own_class(name: str) -> None:
+    network = build_network(name, (5,), 3)
+    assert network(torch.randn(2, 5)).shape == (2, 3)
+
+
+def test_current_directory_is_importable_only_meanwhile(own_directory: Path) -> None:
+    before = list(sys.path)
+    assert str(own_directory) not in before
+    build_network("my_networks:late", (5,), 3)
+    assert sys.path == before
+
+
+def test_an_installed_module_works_too() -> None:
+    assert build_network("deeplda.networks.small:MLP", (5,), 3, width=0.5)(torch.randn(2, 5)).shape == (2, 3)
+
+
+def test_a_network_of_another_precision_is_brought_to_float32() -> None:
+    assert build_network("my_networks:doubles", (5,), 3)(torch.randn(2, 5)).dtype == torch.float32
+
+
+def test_modes_are_left_as_they_were() -> None:
+    network = build_network("my_networks:partly_frozen", (5,), 3)
+    assert (network.training, network[0].training, network[1].training) == (True, False, True)
+
+
+def test_width_is_passed_only_to_callables_that_accept_it() -> None:
+    assert build_network("my_networks:Net.with_width", (5,), 3, width=0.5).width_given == 0.5
+    build_network("my_networks:Net", (5,), 3, width=1.0)
+    build_network("my_networks:takes_anything", (5,), 3)
+    with pytest.raises(InputError, match=r"width=0\.5, but 'my_networks:Net' has no parameter width"):
+        build_network("my_networks:Net", (5,), 3, width=0.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("my_netwroks:Net", "module 'my_netwroks' cannot be imported .*current directory"),
+        ("my_broken:Net", "'my_broken' cannot be imported .*nothing_of_that_name"),
+        ("my_typo:Net", "'my_typo' cannot be imported .*SyntaxError"),
+        ("my_networks:Nett", r"module my_networks \(.*my_networks\.py\) has no 'Nett'"),
+        ("my_networks:number", "'my_networks:number' is of type int, need a function or class"),
+        ("my_networks:ready", "'my_networks:ready' is of type Linear, need a function or class"),
+        ("my_networks:no_network", r"an object of type str, need a torch\.nn\.Module"),
+        ("my_networks:three", r"takes \(sample_shape, embedding_dim, depth\), need \(sample_shape, embedding_dim\)"),
+        ("my_networks:two_outputs", "2 outputs, need 3: .*--embedding-dim 2"),
+        ("my_networks:an_image", r"turns one sample of shape \(5,\) into \(1, 1, 5\)"),
+        ("my_networks:", r"need module\.path:callable"),
+        (":Net", r"need module\.path:callable"),
+        (".my_networks:Net", r"need module\.path:callable"),
+    ],
+)
+def test_unsuitable_callables_are_rejected(name: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        build_network(name, (5,), 3)
+
+
+def test_errors_of_the_users_own_code_are_left_alone() -> None:
+    with pytest.raises(KeyError, match="inside the user's own code"):
+        build_network("my_networks:fails", (5,), 3)

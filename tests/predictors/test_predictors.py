@@ -1,4 +1,4 @@
-"""The predictors against scikit-learn and the paper's formulas."""
+"""The predictors, compared with scikit-learn and the paper's formulas."""
 
 import numpy as np
 import pytest
@@ -8,6 +8,7 @@ import torch
 from batches import gaussian_batch
 from oracle import regularised, scatters
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.exceptions import NotFittedError
 from sklearn.neighbors import NearestCentroid
 
 from deeplda.predictors import ClassicLDA, FeatureStatistics, Hyperplanes, NearestMean, Softmax
@@ -81,17 +82,6 @@ def test_fitting_in_pieces_is_fitting_at_once(make, pieces):
     torch.testing.assert_close(in_pieces.bias, at_once.bias, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize(("scatter", "class_weight"), [("pooled", None), ("sum", "balanced"), ("dorfer", None)])
-def test_statistics_are_the_scatters_of_the_reading(scatter, class_weight):
-    h, y = gaussian_batch(60, 4, 3)
-    statistics = FeatureStatistics.for_labels(torch.tensor(y), scatter=scatter, class_weight=class_weight)
-    for part in np.array_split(np.arange(60), 9):
-        statistics.update(torch.tensor(h[part]), torch.tensor(y[part]))
-    s_w, s_b = scatters(h, y, scatter, class_weight)
-    np.testing.assert_allclose(statistics.within(), s_w, rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(statistics.between(), s_b, rtol=1e-10, atol=1e-12)
-
-
 @pytest.mark.parametrize("constant", [0.0, 0.1])  # the sum of tenths is rounded, and so is their mean
 @pytest.mark.parametrize("make", PREDICTORS.values(), ids=PREDICTORS.keys())
 def test_dead_dimensions_do_no_harm(make, constant):
@@ -124,8 +114,11 @@ def test_probabilities(make):
 
 def test_what_cannot_be_predicted():
     h, y, fresh = problem()
-    with pytest.raises(ValueError, match="call fit first"):
-        Hyperplanes().predict(fresh)
+    for use in (Hyperplanes().predict, NearestMean().mahalanobis, lambda x: ClassicLDA().add_class(x, 5)):
+        with pytest.raises(NotFittedError, match="call fit first"):
+            use(fresh)
+    with pytest.raises(NotFittedError, match="call set_layer first"):
+        Softmax().predict(fresh)
     predictor = Hyperplanes().fit(h, y)
     for wrong in (fresh[:, :5], fresh[0]):
         with pytest.raises(ValueError, match=r"need \(n, 6\)"):
@@ -135,7 +128,7 @@ def test_what_cannot_be_predicted():
 def test_state_is_buffers():
     h, y, fresh = problem()
     fitted = ClassicLDA().fit(h, y)
-    empty = ClassicLDA().reserve(4, 6)
+    empty = ClassicLDA()._reserve(4, 6)
     empty.load_state_dict(fitted.state_dict())
     assert torch.equal(empty.predict(fresh), fitted.predict(fresh))
     assert not list(fitted.parameters())
@@ -154,23 +147,6 @@ def test_a_fitted_state_goes_into_a_fresh_predictor():
         other.load_state_dict(fitted.state_dict())
 
 
-@pytest.mark.parametrize("seen", [[0, 0], [0, 1]])
-def test_statistics_need_every_sample(seen):
-    statistics = FeatureStatistics.for_labels(torch.tensor([0, 0, 1]))
-    statistics.update(torch.randn(2, 3), torch.tensor(seen))
-    with pytest.raises(RuntimeError, match="2 of 3 samples have been seen: call update with all batches"):
-        NearestMean().fit_statistics(statistics)
-    statistics.update(torch.randn(2, 3), torch.tensor([0, 1]))
-    with pytest.raises(RuntimeError, match="other samples have been seen than the 3 announced"):
-        NearestMean().fit_statistics(statistics)
-
-
-def test_statistics_refuse_a_class_that_was_not_announced():
-    statistics = FeatureStatistics.for_labels(torch.tensor([0, 0, 1]))
-    with pytest.raises(ValueError, match="label 2, need one of the 2 classes"):
-        statistics.update(torch.randn(2, 3), torch.tensor([0, 2]))
-
-
 def test_a_loaded_state_forgets_what_was_fitted_before():
     h, y, _ = problem()
     predictor = NearestMean().fit(h, y)
@@ -183,13 +159,13 @@ def test_a_loaded_state_forgets_what_was_fitted_before():
 
 def test_distances_need_the_width_of_the_fit():
     h, y, _ = problem()
-    with pytest.raises(ValueError, match=r"features of shape \(200, 1\), need \(n, 6\)"):
+    with pytest.raises(ValueError, match=r"shape \(200, 1\), need \(n, 6\)"):
         NearestMean().fit(h, y).mahalanobis(h[:, :1])
 
 
 def test_softmax_is_not_fitted():
     h, y, _ = problem()
-    with pytest.raises(RuntimeError, match="set by set_layer"):
+    with pytest.raises(RuntimeError, match="set_layer"):
         Softmax().fit(h, y)
 
 
@@ -210,7 +186,7 @@ def test_hyperplanes_refuse_statistics_of_another_reading(options):
     h, y, _ = problem()
     statistics = FeatureStatistics.for_labels(y)
     statistics.update(h, y)
-    with pytest.raises(ValueError, match=r"gather them in predictor\.statistics"):
+    with pytest.raises(ValueError, match=r"predictor\.statistics"):
         Hyperplanes(**options).fit_statistics(statistics)
 
 
@@ -234,6 +210,57 @@ def test_priors_are_those_of_lda(priors):
     lda = LinearDiscriminantAnalysis(solver="svd", priors=given).fit(h, y)
     for predictor in (Hyperplanes(lam=0.0, priors=priors), ClassicLDA(priors=priors)):
         np.testing.assert_allclose(predictor.fit(h, y).predict_proba(fresh), lda.predict_proba(fresh), atol=1e-9)
+
+
+@pytest.mark.parametrize("make", [Hyperplanes, NearestMean, ClassicLDA])
+def test_no_priors_are_equal_priors(make):
+    h, y, fresh = problem()
+    equal = make(priors=[1, 1, 1, 1]).fit(h, y).predict_proba(fresh)
+    torch.testing.assert_close(make(priors=None).fit(h, y).predict_proba(fresh), equal)
+    empirical = make(priors="empirical").fit(h, y).predict_proba(fresh)
+    assert not torch.allclose(empirical, equal)
+    default = empirical if make is ClassicLDA else equal
+    torch.testing.assert_close(make().fit(h, y).predict_proba(fresh), default)
+
+
+@pytest.mark.parametrize("make", PREDICTORS.values(), ids=PREDICTORS.keys())
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, ">f8"])
+def test_arrays_give_the_same_tensors_as_tensors(make, dtype):
+    h, y, fresh = problem()
+    rows = h.numpy().astype(dtype)[::-1]
+    rows.flags.writeable = False
+    labels, others = y.numpy().astype(np.int32)[::-1], fresh.numpy().astype(dtype)
+    by_array = make().fit(rows, labels)
+    by_tensor = make().fit(torch.tensor(rows.astype(float)), torch.tensor(labels.astype(int)))
+    torch.testing.assert_close(
+        by_array.predict_proba(others), by_tensor.predict_proba(torch.tensor(others.astype(float)))
+    )
+    assert torch.equal(by_array.predict(others), by_tensor.predict(torch.tensor(others.astype(float))))
+    torch.testing.assert_close(by_array.mahalanobis(others), by_tensor.mahalanobis(torch.tensor(others.astype(float))))
+    statistics = by_array.statistics(labels)
+    statistics.update(rows, labels)
+    torch.testing.assert_close(make().fit_statistics(statistics).weight, by_tensor.weight)
+    added = by_array.add_class(others[:5], 99)
+    assert added.classes.tolist() == [*by_tensor.classes.tolist(), 99]
+
+
+@pytest.mark.parametrize(
+    ("features", "labels", "message"),
+    [
+        ([[1.0], [2.0]], torch.tensor([0, 1]), "features is of type list, need a tensor or an array"),
+        (np.array([["a"], ["b"]]), np.array([0, 1]), "dtype <U1, need a tensor or an array of numbers"),
+        (np.ones((2, 1)), np.array(["cat", "dog"]), "labels is of type ndarray of dtype <U3"),
+        (np.ones((2, 1)), np.array([0.0, 1.0]), "need integer class ids"),
+    ],
+)
+def test_other_types_are_refused(features, labels, message):
+    with pytest.raises(TypeError, match=message):
+        NearestMean().fit(features, labels)
+
+
+def test_options_are_keyword_only():
+    with pytest.raises(TypeError, match="positional"):
+        Hyperplanes("unit")
 
 
 @pytest.mark.parametrize("priors", [(0.5, 0.5), (0.5, 0.5, 0.5, -1), "equal"])
@@ -281,7 +308,7 @@ def test_predictors_in_other_precisions(dtype):
 @pytest.mark.parametrize("options", [{}, {"scatter": "dorfer"}])
 @pytest.mark.parametrize("n", [1, 20])
 def test_hyperplanes_of_one_class(options, n):
-    with pytest.raises(ValueError, match="features of one class, need at least two"):
+    with pytest.raises(ValueError, match="only one class, need at least two"):
         Hyperplanes(**options).fit(torch.randn(n, 3), torch.zeros(n, dtype=torch.long))
 
 
@@ -306,10 +333,12 @@ def test_a_class_of_one_example_can_be_added():
 
 def test_classes_that_cannot_be_added():
     h, y, fresh = problem()
-    with pytest.raises(ValueError, match="class 5 is there already"):
+    with pytest.raises(ValueError, match="class 5 exists already"):
         NearestMean().fit(h, y).add_class(fresh, 5)
+    loaded = NearestMean()
+    loaded.load_state_dict(NearestMean().fit(h, y).state_dict())
     with pytest.raises(RuntimeError, match="has no statistics"):
-        NearestMean().add_class(fresh, 5)
+        loaded.add_class(fresh, 7)
 
 
 def test_a_class_that_cannot_be_added_leaves_the_predictor_as_it_was():

@@ -1,11 +1,12 @@
-"""What single dimensions can tell, against literal loops and scikit-learn."""
+"""The analysis against literal loops, scipy and scikit-learn."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import gaussian_kde
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.metrics import accuracy_score
+from sklearn.metrics import accuracy_score, precision_recall_fscore_support
 
 from deeplda.report import analysis
 
@@ -100,7 +101,7 @@ def test_stability_counts_dimensions_and_pairs():
     same = sum(a[j] == b[j] and a[j] >= 0 for j in range(4) for a, b in ((runs[0], runs[1]), (runs[0], runs[2]))) + 1
     assert analysis.stability(runs) == pytest.approx(same / 12)
     assert analysis.stability([np.arange(5)] * 3) == 1
-    with pytest.raises(ValueError, match="1 run, need two or more"):
+    with pytest.raises(ValueError, match="1 run,"):
         analysis.stability(runs[:1])
 
 
@@ -123,12 +124,68 @@ def test_agreement_of_each_pair():
         (np.full((2, 2), np.nan), np.arange(2), "embedding holds NaN"),
     ],
 )
-def test_wrong_arguments_are_told(embedding, labels, message):
+def test_wrong_arguments_are_rejected(embedding, labels, message):
     with pytest.raises(ValueError, match=message):
         analysis.fisher_ratios(embedding, labels)
 
 
-def test_parts_of_different_width_are_told():
+def test_parts_of_different_width_are_rejected():
     x, y = blobs()
     with pytest.raises(ValueError, match="5 and 4 dimensions"):
         analysis.single_dimension_accuracy(x, y, x[:, :4], y)
+
+
+@pytest.mark.parametrize("n", [30, 3_000])
+def test_densities_agree_with_scipy(n):
+    rng = np.random.default_rng(0)
+    labels = np.arange(n) % 2
+    values = rng.normal(0, 1, n) * np.where(labels, 0.5, 1.0) + 3 * labels
+    ends = -5.0, 8.0
+    curves = analysis.class_densities(values, labels, 3, ends)
+    step = (ends[1] - ends[0]) / 128
+    places = ends[0] + (np.arange(128) + 0.5) * step
+    for c in (0, 1):
+        own = values[labels == c]
+        spread = min(own.std(), np.subtract(*np.quantile(own, [0.75, 0.25])) / 1.34)
+        expected = gaussian_kde(own, bw_method=0.9 * spread * len(own) ** -0.2 / own.std(ddof=1))(places)
+        np.testing.assert_allclose(curves[c], expected, atol=0.03 * expected.max())
+        assert curves[c].sum() * step == pytest.approx(1, abs=0.01)
+    assert not curves[2].any()
+
+
+def test_a_dead_dimension_has_a_density():
+    curves = analysis.class_densities(np.zeros(10), np.arange(10) % 2, 2, (-1e-6, 1e-6))
+    assert np.isfinite(curves).all()
+    assert curves.max() > 0
+
+
+def test_a_finer_density_is_closer_to_the_sum_of_gaussians():
+    values = np.random.default_rng(0).gamma(2, size=400)
+    ends, n = (-3.0, 14.0), 500
+    (found,) = analysis.class_densities(values, np.zeros(400, np.int64), 1, ends, n)
+    places = ends[0] + (np.arange(n) + 0.5) * (ends[1] - ends[0]) / n
+    spread = min(values.std(), np.subtract(*np.quantile(values, [0.75, 0.25])) / 1.34)
+    exact = gaussian_kde(values, bw_method=0.9 * spread * 400**-0.2 / values.std(ddof=1))(places)
+    assert np.trapezoid(found, places) == pytest.approx(1, abs=1e-3)
+    assert found == pytest.approx(exact, abs=0.002 * exact.max())
+
+
+def test_class_scores_are_those_of_scikit_learn():
+    rng = np.random.default_rng(0)
+    labels, decided = rng.integers(0, 3, 200), rng.integers(0, 3, 200)
+    counts = np.zeros((3, 3), int)
+    np.add.at(counts, (labels, decided), 1)
+    found = analysis.class_scores(counts)
+    precision, recall, _, n = precision_recall_fscore_support(labels, decided)
+    assert [scores.n for scores in found] == n.tolist()
+    assert [scores.recall for scores in found] == pytest.approx(recall)
+    assert [scores.precision for scores in found] == pytest.approx(precision)
+    assert analysis.row_shares(counts).diagonal() == pytest.approx(recall)
+
+
+def test_a_class_that_was_never_predicted_has_no_precision_and_one_without_samples_no_recall():
+    first, second, third = analysis.class_scores([[3, 0, 0], [2, 0, 1], [0, 0, 0]])
+    assert (first.recall, first.precision, first.confused_with) == (1, 3 / 5, None)
+    assert (second.precision, second.confused_with, second.mistakes) == (None, 0, 2)
+    assert (third.n, third.recall, third.precision) == (0, None, 0)
+    assert not analysis.row_shares([[0, 0], [1, 1]])[0].any()

@@ -1,4 +1,4 @@
-"""Figures: what they return, what they say, that they are the same twice, and that everybody can tell the colours."""
+"""Figures: what they return and show, that they are reproducible, and that colour-blind readers can use them."""
 
 import math
 import subprocess
@@ -15,10 +15,9 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
-from scipy.stats import gaussian_kde
 
 from deeplda.report import figures
-from deeplda.report.figures.embedding import density
+from deeplda.training.metrics import EpochRow, PredictorScores, Scores, SummaryRow
 
 NAMES = ["cat", "dog & wolf", "$5 <bill>", "_underscore"]
 
@@ -33,22 +32,26 @@ def images(n, channels=3, side=6):
     return np.random.default_rng(0).integers(0, 256, (n, channels, side, side), dtype=np.uint8)
 
 
+def scores(accuracy, predictors):
+    each = {name: PredictorScores(accuracy=accuracy, balanced_accuracy=accuracy) for name in predictors}
+    return Scores(n=8, accuracy=accuracy, predictors=each, confusion=[[4, 0], [1, 3]])
+
+
 def rows(epochs=4, predictors=("hyperplanes", "classic_lda")):
-    """A run's metrics as the loop writes them."""
+    """Return a run's metrics as the loop writes them."""
     found = [
-        {
-            "kind": "epoch",
-            "epoch": e,
-            "loss": -float(e),
-            "validation": {"accuracy": 0.5, "predictors": {p: {"accuracy": 0.5 + 0.1 * e} for p in predictors}},
-        }
+        EpochRow(epoch=e, loss=-float(e), learning_rate=0.1, validation=scores(0.5 + 0.1 * e, predictors), seconds=1.0)
         for e in range(1, epochs + 1)
     ]
-    return [*found, {"kind": "summary", "best_epoch": epochs, "test": {"accuracy": 0.875}}]
+    test = scores(0.875, predictors)
+    summary = SummaryRow(
+        validation=test, test=test, class_names=["a", "b"], epochs=epochs, best_epoch=epochs, seconds=1.0
+    )
+    return [*found, summary]
 
 
 def figure_of(name):
-    """A figure of each kind, with its axes."""
+    """Return one figure, with its axes, or the functions that draw each of them."""
     x, y = embedding()
     power = np.arange(1.0, 6), np.arange(1.0, 6) / 10
     made = {
@@ -82,7 +85,7 @@ ALL = sorted(figure_of(None))
 
 
 def texts(figure):
-    """What a figure says: the text of its SVG."""
+    """Return the texts in the SVG of a figure."""
     return said(figures.svg(figure))
 
 
@@ -135,7 +138,7 @@ def test_saved_for_the_page_at_150_dots_an_inch(tmp_path):
 
 @pytest.mark.parametrize("name", ["densities", "confusion_matrix", "embedding_plane"])
 def test_classes_are_called_by_their_names(name):
-    """Also those with letters that XML, mathtext and legends take for something else."""
+    """This includes names with characters that are special in XML, mathtext or legends."""
     assert set(NAMES) <= said(drawn(name)[2])
 
 
@@ -149,22 +152,22 @@ def test_dimensions_are_called_by_what_they_separate():
     assert "2: dog & wolf" in texts(figures.dimension_power([1, 2], [0.5, 0.6], NAMES[:2])[0])
 
 
-def test_dimensions_left_out_are_told():
+def test_the_number_of_dimensions_not_shown_is_stated():
     x, y = embedding(d=15)
     figure, axes = figures.densities(x, y, NAMES)
     assert sum(one is not None for one in axes.flat) == 12
-    assert any("3 left out" in text.get_text() for text in figure.findobj(Text))
-    assert not any("left out" in text for text in said(drawn("densities")[2]))
+    assert any("3 not shown" in text.get_text() for text in figure.findobj(Text))
+    assert not any("not shown" in text for text in said(drawn("densities")[2]))
 
 
-def test_mistakes_left_out_are_told():
+def test_the_number_of_mistakes_shown_is_stated():
     figure, axes = figures.worst_mistakes(images(30), ["cat"] * 30, ["dog"] * 30, [0.9] * 30)
     assert sum(one is not None for one in axes.flat) == 24
     assert "the first 24 of 30 mistakes" in [text.get_text() for text in figure.findobj(Text)]
 
 
 def test_nothing_is_left_behind():
-    """No pyplot, which keeps figures and looks for a screen, and matplotlib's settings as they were."""
+    """pyplot, which keeps figures and needs a screen, is not imported, and matplotlib's settings stay as they were."""
     before = dict(matplotlib.rcParams)
     figures.svg(figure_of("densities")[0])
     assert dict(matplotlib.rcParams) == before
@@ -172,18 +175,7 @@ def test_nothing_is_left_behind():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_density_is_the_sum_of_gaussians():
-    values = np.random.default_rng(0).gamma(2, size=400)
-    places = np.linspace(-3, 14, 2000)
-    found = density(values, places, 1e-3)
-    assert np.trapezoid(found, places) == pytest.approx(1, abs=1e-3)
-    spread = min(values.std(), np.subtract(*np.quantile(values, [0.75, 0.25])) / 1.34)
-    width = 0.9 * spread * 400**-0.2
-    exact = gaussian_kde(values, bw_method=width / values.std(ddof=1))(places)
-    assert found == pytest.approx(exact, abs=0.002 * exact.max())
-
-
-# Data that divides by zero where one does not look out; warnings are errors here.
+# Data that leads to division by zero in careless code; warnings are errors here.
 POOR = {
     "dead dimensions": lambda: figures.densities(np.zeros((9, 3)), np.arange(9) % 3, NAMES[:3]),
     "one sample a class": lambda: figures.densities(embedding(4)[0], np.arange(4), NAMES),
@@ -204,7 +196,7 @@ POOR = {
     "no epoch": lambda: figures.eigenvalue_spectrum([], []),
     "no rows": lambda: figures.learning_curves([]),
     "loss not finite": lambda: figures.learning_curves(
-        [{"kind": "epoch", "epoch": 1, "loss": math.nan, "validation": None}]
+        [EpochRow(epoch=1, loss=math.nan, learning_rate=0.1, validation=None, seconds=1.0)]
     ),
     "grey images": lambda: figures.worst_mistakes(images(2, 1), ["cat"] * 2, ["dog"] * 2, [0.5, 1.0]),
     "letters without a font": lambda: figures.confusion_matrix(np.eye(2), ["猫", "犬"]),
@@ -224,6 +216,10 @@ def test_panels_of_ours_and_the_published_have_one_scale_and_end_at_100_percent(
     assert above.get_ylim()[0] < 0.9
 
 
+def test_learning_curves_show_every_predictor_the_kept_epoch_and_the_test_accuracy():
+    assert {"hyperplanes", "classic LDA", "epoch that was kept", "test: 87.50 %"} <= said(drawn("learning_curves")[2])
+
+
 def test_no_mistakes_is_said():
     assert "no mistakes" in texts(POOR["no mistakes"]()[0])
 
@@ -231,14 +227,14 @@ def test_no_mistakes_is_said():
 @pytest.mark.parametrize(
     ("draw", "message"),
     [
-        (lambda: figures.accuracy_against_alpha([0], [[92.1]], {}), "accuracy 92.1, need 0 to 1: divide percent"),
+        (lambda: figures.accuracy_against_alpha([0], [[92.1]], {}), "accuracy 92.1, need 0 to 1"),
         (lambda: figures.accuracy_against_alpha([0], [[0.9]], {}, {0: 91.86}), "accuracy 91.86"),
-        (lambda: figures.dimension_power({"a": np.ones(2)}, np.ones(2)), "only one of fisher and accuracy by name"),
+        (lambda: figures.dimension_power({"a": np.ones(2)}, np.ones(2)), "only one of fisher and accuracy"),
         (lambda: figures.reconstructions(images(2), images(3)), r"reconstructions \(3, 3, 6, 6\)"),
         (lambda: figures.reconstructions(images(2) / 255, images(2) / 255), "float64, need n x C x H x W, uint8"),
     ],
 )
-def test_wrong_arguments_are_told(draw, message):
+def test_wrong_arguments_are_rejected(draw, message):
     with pytest.raises(ValueError, match=message):
         draw()
 
@@ -253,7 +249,7 @@ SIGHT = {
 
 
 def lab(colour, sight):
-    """A colour as somebody sees it, in CIE L*a*b*, where a distance of about 2 can just be told."""
+    """Return a colour as perceived, in CIE L*a*b*, where a distance of about 2 is just noticeable."""
     rgb = np.array(to_rgb(colour))
     linear = np.clip(sight @ np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4), 0, 1)
     to_xyz = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
@@ -266,7 +262,7 @@ def test_eight_classes_have_the_colours_of_okabe_and_ito():
 
 
 @pytest.mark.parametrize("sight", SIGHT)
-def test_ten_classes_have_colours_that_everybody_can_tell(sight):
+def test_everybody_can_distinguish_the_colours_of_ten_classes(sight):
     colours = [lab(style.colour, np.array(SIGHT[sight])) for style in figures.class_styles(10)]
     assert min(np.linalg.norm(a - b) for a, b in combinations(colours, 2)) > 15
 

@@ -1,4 +1,4 @@
-"""The page carries all it needs, asks for nothing, and shows names as text."""
+"""The pages are self-contained, fetch nothing, and show names as text."""
 
 import base64
 import hashlib
@@ -13,12 +13,9 @@ from PIL import Image
 from trained_runs import HOSTILE, image_set, row_set, train_run
 
 from deeplda.errors import InputError
-from deeplda.report.comparison import check_comparable, comparison_page, run_names
-from deeplda.report.contents import read_contents, read_many, read_record
-from deeplda.report.hardest_section import hardest
+from deeplda.report.comparison_page import check_comparable, comparison_page, run_names
 from deeplda.report.page import run_page
-from deeplda.report.sections import class_table, confusion_matrix, sortable_table
-from deeplda.report.writing import write_report
+from deeplda.report.record import inspect_run, inspect_runs, read_record
 
 
 class Page(HTMLParser):
@@ -53,7 +50,7 @@ def home(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def markup(home):
-    return run_page(read_contents(home / "lda"))
+    return run_page(inspect_run(home / "lda"))
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +61,7 @@ def page(markup):
 @pytest.fixture(scope="module")
 def comparison(home):
     records = [read_record(home / "lda"), read_record(home / "cce")]
-    return comparison_page("Both", records, read_many(records, points=40))
+    return comparison_page("Both", records, inspect_runs(records, points=40))
 
 
 @pytest.mark.parametrize("which", ["markup", "comparison"])
@@ -114,14 +111,14 @@ def test_the_data_is_whole(markup):
 
 def test_the_page_is_ascii_and_the_same_every_time(home, markup):
     assert markup.isascii()
-    assert markup == run_page(read_contents(home / "lda"))
+    assert markup == run_page(inspect_run(home / "lda"))
 
 
 def test_what_was_run_and_how_well(home, page):
-    contents = read_contents(home / "lda")
-    right = int(np.trace(contents.scores["confusion"]))
+    run = inspect_run(home / "lda")
+    right = int(np.trace(run.scores.confusion))
     for text in (
-        f"{right} of 80 right",
+        f"{right} of 80 correct",
         "nearest mean",
         "classic LDA",
         "epochs",
@@ -129,19 +126,19 @@ def test_what_was_run_and_how_well(home, page):
         "torch",
     ):
         assert text in page.text
-    for found in contents.scores["predictors"].values():
-        assert f"{100 * found['balanced_accuracy']:.2f}\u00a0%" in page.text
-        assert f"{found['auc']:.4f}" in page.text
+    for found in run.scores.predictors.values():
+        assert f"{100 * found.balanced_accuracy:.2f} %" in page.text
+        assert f"{found.auc:.4f}" in page.text
 
 
 def test_rows_of_numbers_have_no_images(home):
-    page = Page(run_page(read_contents(home / "rows")))
+    page = Page(run_page(inspect_run(home / "rows")))
     assert not page.all("img")
     assert "rows of 15" in page.text
 
 
 def test_cross_entropy_says_what_its_axes_are(home):
-    text = Page(run_page(read_contents(home / "cce"))).text
+    text = Page(run_page(inspect_run(home / "cce"))).text
     assert "those of classic LDA" in text
     assert "Eigenvalues" not in text
 
@@ -165,59 +162,14 @@ def test_runs_that_differ_in_nothing_are_called_by_their_folder(home):
     assert run_names([record, record]) == [str(record.path)] * 2
 
 
-def test_the_hardest_are_the_surest_mistakes(home):
-    contents = read_contents(home / "lda")
-    places, mistakes = hardest(contents)
-    assert mistakes == (contents.decided != contents.labels).sum() > 0
-    assert (contents.decided[places] != contents.labels[places]).all()
-    assert (np.diff(contents.probabilities[places]) <= 0).all()
-
-
 def test_samples_of_a_folder_are_called_by_their_file(tmp_path):
     rng = np.random.default_rng(0)
     for name, i in product(("<i>", "b"), range(20)):
         file = tmp_path / "photos" / name / f"{i}.png"
         file.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(rng.integers(0, 255, (8, 8), dtype=np.uint8)).save(file)
-    contents = read_contents(train_run(tmp_path / "run", tmp_path / "photos", epochs=1))
-    assert all((tmp_path / "photos" / name).is_file() for name in contents.names)
-    shown = [contents.names[i] for i in hardest(contents)[0]]
+    run = inspect_run(train_run(tmp_path / "run", tmp_path / "photos", epochs=1))
+    assert all((tmp_path / "photos" / name).is_file() for name in run.names)
+    shown = [run.names[i] for i in run.hardest(24)[0]]
     assert shown
-    assert all(name in Page(run_page(contents)).text for name in shown)
-
-
-def test_class_figures_are_those_of_scikit_learn():
-    from sklearn.metrics import precision_recall_fscore_support
-
-    rng = np.random.default_rng(0)
-    labels, decided = rng.integers(0, 3, 200), rng.integers(0, 3, 200)
-    counts = np.zeros((3, 3), int)
-    np.add.at(counts, (labels, decided), 1)
-    values = [float(text) for text in re.findall(r'data-value="([\d.]+)" class="number"', class_table(counts, "abc"))]
-    precision, recall, _, n = precision_recall_fscore_support(labels, decided)
-    np.testing.assert_allclose(values, np.stack([n, recall, precision], 1).ravel())
-
-
-def test_a_class_that_was_never_decided_for_has_no_precision():
-    table = class_table(np.array([[3, 0], [2, 0]]), ("a", "b"))
-    assert ">none</td>" in table
-    assert "a (2)" in table
-
-
-def test_the_confusion_matrix_of_many_classes_is_drawn():
-    names = [f"class {i}" for i in range(30)]
-    drawing = confusion_matrix(np.eye(30, dtype=np.int64) * 5, names)
-    assert drawing.count("<rect") == 30
-    assert "class 29 taken for class 29: 5" in drawing
-    assert "<td" in confusion_matrix(np.eye(20, dtype=np.int64), names[:20])
-
-
-def test_a_table_without_rows():
-    assert "<tbody></tbody>" in sortable_table("empty", ["a", "b"], [])
-
-
-def test_the_report_is_written_beside_the_run(home, markup):
-    file = write_report(home / "lda")
-    assert file == home / "lda" / "report.html"
-    assert file.read_text() == markup
-    assert write_report(home / "lda", output=home / "other.html").read_text() == markup
+    assert all(name in Page(run_page(run)).text for name in shown)

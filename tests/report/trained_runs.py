@@ -10,14 +10,14 @@ HOSTILE = ("<script>alert(1)</script>", "\"&'", "</script><img src=x onerror=ale
 
 
 def train_run(folder, data, **settings):
-    """A finished run of two quick epochs."""
+    """Train a run of two quick epochs, and return its folder."""
     chosen = {"epochs": 2, "learning_rate": 0.1, "width": 0.25, "device": "cpu", **settings}
     run_to_end(RunConfig(data=str(data), **chosen), folder, Progress())
     return folder
 
 
 def image_set(file, names, *, train=60, test=20, side=8):
-    """An .npz of noisy colour images, so many of each class; each class has a colour of its own."""
+    """Write an .npz of noisy colour images, `train` and `test` of each class; each class has its own colour."""
     rng = np.random.default_rng(0)
     colours = rng.uniform(60, 190, (len(names), 3))
 
@@ -30,7 +30,7 @@ def image_set(file, names, *, train=60, test=20, side=8):
 
 
 def row_set(file, names, *, train=60, test=20, features=15):
-    """An .npz of rows of numbers, so many of each class."""
+    """Write an .npz of rows of numbers, `train` and `test` of each class."""
     rng = np.random.default_rng(0)
     means = rng.normal(0, 1, (len(names), features))
 

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of our own: Debian's package, in a temporary folder, on a loopback port, gone afterwards."""
+"""A PostgreSQL server for the tests: Debian's package, with its data in a temporary folder, on a loopback port."""
 
 import os
 import pwd
@@ -14,20 +14,20 @@ from pathlib import Path
 import psycopg
 import pytest
 
-USER, PASSWORD = "deeplda", "not-to-be-written-down"
+USER, PASSWORD = "deeplda", "not-to-be-written-to-files"
 _databases = count()
 
 
 def program(name):
-    """A program of the server; Debian keeps them out of the path."""
+    """The path of a program of the server; Debian does not put them into PATH."""
     places = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), reverse=True)
     found = shutil.which(name) or next(iter(map(str, places)), None)
-    assert found, f"{name} is not here: apt-get install postgresql"
+    assert found, f"{name} is not installed: apt-get install postgresql"
     return found
 
 
 def unprivileged():
-    """Who runs the server: it refuses root."""
+    """The user that runs the server, which refuses to run as root; None for the current one."""
     return "postgres" if os.geteuid() == 0 else None
 
 
@@ -62,7 +62,7 @@ def server():
         wait_for(process, port, folder / "log")
         yield port
     finally:
-        process.send_signal(signal.SIGQUIT)  # at once: nothing of it is kept
+        process.send_signal(signal.SIGQUIT)  # immediate shutdown: the data is deleted anyway
         process.wait(300)
         shutil.rmtree(folder)
 

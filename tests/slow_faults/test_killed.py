@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from deeplda.experiments.sweeps.sweep import open_sweep
+from deeplda.experiments.sweep_folder import open_sweep
 
 COMMON = ("--batch-size", "150", "--checkpoint-seconds", "0.02", "--flip", "--translate", "1", "--quiet")
 TRAIN = ("train", "--run", "run", "--epochs", "6", "--width", "0.5", *COMMON)
@@ -69,9 +69,9 @@ def test_a_run(done, kill_and_resume, weights, epochs, tmp_path, command, kills,
 
 def test_a_sweep(done, kill_and_resume, weights, epochs, tmp_path):
     seconds = timed(done, tmp_path / "whole", SWEEP)
-    # --retry as the workers of a trial may have been killed too often in turn.
+    # With --retry, since the workers of one trial may be killed too often in a row.
     for folder in kill_and_resume(SWEEP, ["--retry"], 15, seconds, seed=2):
-        attempts = open_sweep(folder / "sweep").ledger.attempts()
+        attempts = open_sweep(folder / "sweep").queue.attempts()
         assert sorted(attempt.name for attempt in attempts if attempt.status == "done") == sorted(TRIALS)
         for name in TRIALS:
             assert epochs(folder / "sweep" / "trials" / name) == [1, 2, None]

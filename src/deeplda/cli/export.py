@@ -1,4 +1,4 @@
-"""`deeplda export RUN`: the model as one file for other programs."""
+"""`deeplda export RUN`: write the model as one file for other programs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
+
+from deeplda.formatting import counted
 
 if TYPE_CHECKING:
     from deeplda.export import Verification
@@ -17,15 +19,15 @@ def export(
     *,
     format_: Annotated[
         Literal["onnx", "torch"],
-        Parameter(name="--format", help="onnx, or torch for torch.export.load, which trusts the file it reads."),
+        Parameter(name="--format", help="onnx, or torch for torch.export.load, which must only read trusted files."),
     ] = "onnx",
     output: Annotated[
         Path | None, Parameter(help="File to write. [default: model.onnx or model.pt2 in the model's folder]")
     ] = None,
     verify_all: Annotated[
-        bool, Parameter(negative="", help="Verify on the whole test part, not on 1,000 samples of it.")
+        bool, Parameter(negative="", help="Verify on the complete test set instead of 1,000 of its samples.")
     ] = False,
-    data_dir: Annotated[Path | None, Parameter(help="Where known data is, if it has moved.")] = None,
+    data_dir: Annotated[Path | None, Parameter(help="Folder of the known data sets, if it has moved.")] = None,
     network: Annotated[str | None, Parameter(help="For a network of your own: module.path:callable.")] = None,
 ) -> None:
     """Write normalisation, network and predictor as one graph, verified against the model on samples of its data."""
@@ -44,9 +46,13 @@ def export(
 
 
 def _findings(found: Verification) -> str:
-    words = [f"probabilities differ by {found.difference:.1e} at most", f"{found.different:,} decisions differ"]
+    differ = "differs" if found.different == 1 else "differ"
+    words = [
+        f"probabilities differ by at most {found.difference:.1e}",
+        f"{counted(found.different, 'decision')} {differ}",
+    ]
     if found.different:
-        words.append(f"{found.clearly_different:,} of them where the two best are more than 0.0001 apart")
+        words.append(f"{found.clearly_different:,} of them although the two best probabilities are over 0.0001 apart")
     if not found.close:
-        words.append("as scores are so large that the rounding of the embedding shows")
+        words.append("because the scores are so large that rounding of the embedding shows")
     return ", ".join(words)

@@ -1,4 +1,4 @@
-"""`deeplda network NAME`: a network's layers as a table."""
+"""`deeplda network NAME`: print the layers of a network as a table."""
 
 from __future__ import annotations
 
@@ -10,26 +10,28 @@ from cyclopts import Parameter
 from deeplda.cli.options import WholeNumber
 from deeplda.errors import InputError
 
+# Sample shapes that suit networks for other samples than small colour images.
+_DEFAULT_INPUTS = {"mlp": "64", "convnet-small": "1x8x8"}
+
 
 def network(
     name: Annotated[
-        str, Parameter(help="dorfernet, fastnet, convnet-small, mlp, or module.path:callable.")
+        str, Parameter(help="dorfernet, fastnet, convnet-small, mlp, or your own as module.path:callable.")
     ] = "dorfernet",
     /,
     *,
-    input_: Annotated[str | None, Parameter(name="--input", help="Shape of a sample: 3x32x32, or 64 for rows.")] = None,
+    input_: Annotated[
+        str | None, Parameter(name="--input", help="Shape of a sample: 3x32x32 for images, 64 for rows.")
+    ] = None,
     embedding_dim: Annotated[WholeNumber, Parameter(help="Width of the output.")] = 10,
     width: Annotated[float, Parameter(help="Factor on the channels of hidden layers.")] = 1.0,
-    json_: Annotated[bool, Parameter(name="--json", negative="", help="One JSON object on stdout.")] = False,
+    json_: Annotated[bool, Parameter(name="--json", negative="", help="Print one JSON object.")] = False,
 ) -> None:
-    """Show layers, output shapes, parameters and FLOPs of a network."""
+    """Show the layers of a network with their output shapes, parameters and FLOPs."""
     from deeplda.networks import build_network, describe
-    from deeplda.training.preparation import fitting_in_memory
 
-    shape = _shape(input_ or {"mlp": "64", "convnet-small": "1x8x8"}.get(name, "3x32x32"))
-    with fitting_in_memory():
-        built = build_network(name, shape, embedding_dim, width=width)
-    rows = describe(built, shape)
+    shape = _shape(input_ or _DEFAULT_INPUTS.get(name, "3x32x32"))
+    rows = describe(build_network(name, shape, embedding_dim, width=width), shape)
     parameters, flops = sum(row.parameters for row in rows), sum(row.flops for row in rows)
     if json_:
         layers = [row._asdict() for row in rows]
@@ -56,5 +58,5 @@ def _shape(text: str) -> tuple[int, ...]:
     except ValueError:
         shape = ()
     if len(shape) not in (1, 3) or min(shape) < 1:
-        raise InputError(f"input {text!r} is no shape: write channels x height x width as 3x32x32, or 64 for rows")
+        raise InputError(f"--input {text!r} is not a shape: write channels x height x width as 3x32x32, or 64 for rows")
     return shape

@@ -1,29 +1,38 @@
-"""`deeplda sweep`: many runs of one question, by any number of workers."""
+"""`deeplda sweep`: many runs that answer one question, shared by any number of workers."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from cyclopts import Parameter
 
 from deeplda.cli.options import WholeNumber
-from deeplda.cli.sweep_arguments import TENTHS, axes_of, default_name, own_sweep, paper_sweep
 from deeplda.errors import InputError, StoppedError, TrainingError, code_not_run, got
 from deeplda.extras import require
-from deeplda.training.config import TrainConfig
+from deeplda.training.config import TrainConfig, merged, with_absolute_paths
 
 if TYPE_CHECKING:
-    from deeplda.experiments.sweeps.definition import Definition
-    from deeplda.experiments.sweeps.status import SweepStatus
-    from deeplda.experiments.sweeps.sweep import Sweep
+    from deeplda.experiments.sweep_definition import Grid, SweepDefinition, TrialSettings
+    from deeplda.experiments.sweep_display import SweepStatus
+    from deeplda.experiments.sweep_folder import Sweep
+
+Value = TypeVar("Value")
+_TENTHS = "0,0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,1"
+_OBJECTIVES = ("lda", "rdlda", "dlda", "cce")
+# The order of the axes in a grid.
+_AXES = ("objective", "subclasses", "statistic", "alpha", "seed")
+# Settings that decide where and how a trial runs, but not what is computed.
+_HOW_TO_RUN = {"data_dir", "device", "checkpoint_seconds", "skip_unreadable"}
 
 
 class SharedSettings(TrainConfig):
-    """Settings of every trial: those of `deeplda train`, but for the axes of a sweep."""
+    """The settings that all trials share: those of `deeplda train` except the axes of a sweep."""
 
-    objective: Annotated[Any, Parameter(parse=False)] = "rdlda"
+    objective: Annotated[Any, Parameter(parse=False)] = "lda"
     alpha: Annotated[Any, Parameter(parse=False)] = 1.0
     subclasses: Annotated[Any, Parameter(parse=False)] = 1
     seed: Annotated[Any, Parameter(parse=False)] = 0
@@ -31,81 +40,210 @@ class SharedSettings(TrainConfig):
 
 def sweep(
     data: Annotated[
-        str | None, Parameter(help="A known name, a folder of images, or an .npz. [default: digits]")
+        str | None, Parameter(help="A known name, a folder of images, or an .npz file. [default: digits]")
     ] = None,
     /,
     *,
     table: Annotated[
         Literal[1, 2, 3] | None,
-        Parameter(help="Of the paper's tables of results, with its data: 1 is STL-10, 2 CIFAR-10, 3 subclasses."),
+        Parameter(help="Reproduce one of the paper's tables: 1 is STL-10, 2 is CIFAR-10, 3 is subclasses."),
     ] = None,
     scale: Annotated[
-        Literal["full", "quick"] | None, Parameter(help="Of a table; quick: less width, epochs and values of alpha.")
+        Literal["full", "quick"] | None,
+        Parameter(help="Scale of --table; quick: a narrower network, fewer epochs and values of alpha."),
     ] = None,
-    objectives: Annotated[str | None, Parameter(help="rdlda, dlda, cce. [default: rdlda,cce]")] = None,
-    alphas: Annotated[str | None, Parameter(help=f"Of rdlda. [default: {TENTHS}]")] = None,
-    subclasses: Annotated[str | None, Parameter(help="Numbers of subclasses of a class.")] = None,
-    seeds: Annotated[str | None, Parameter(help="A run with each. [default: 0,1,2]")] = None,
+    objectives: Annotated[
+        str | None,
+        Parameter(help="Any of lda, rdlda, dlda, cce. [default: that of the recipe (lda without one), and cce]"),
+    ] = None,
+    alphas: Annotated[str | None, Parameter(help=f"Values of alpha, for lda and rdlda. [default: {_TENTHS}]")] = None,
+    subclasses: Annotated[str | None, Parameter(help="Numbers of subclasses per class.")] = None,
+    seeds: Annotated[str | None, Parameter(help="One run with each seed. [default: 0,1,2]")] = None,
     search: Annotated[
         WholeNumber | None,
-        Parameter(help="Instead of a grid, so many trials that search alpha, lam, rate and statistic."),
+        Parameter(help="Instead of a grid, search alpha, lam, learning rate and statistic with this many trials."),
     ] = None,
-    recipe: Annotated[str | None, Parameter(help="Settings to start from: a recipe's name or a TOML file.")] = None,
+    recipe: Annotated[str | None, Parameter(help="Base settings: a recipe name or a TOML file.")] = None,
     folder: Annotated[
-        Path | None, Parameter(name="--sweep", help="Folder of the sweep. [default: under sweeps/, by its contents]")
+        Path | None, Parameter(name="--sweep", help="Folder of the sweep. [default: under sweeps/, named by the data]")
     ] = None,
-    workers: Annotated[WholeNumber, Parameter(help="Processes to start here, which share the threads.")] = 1,
+    workers: Annotated[WholeNumber, Parameter(help="Number of processes; they share the processor's threads.")] = 1,
     storage: Annotated[
-        str | None, Parameter(help="URL of a database for workers to meet in. [default: a file in the folder]")
+        str | None, Parameter(help="URL of a database that workers share. [default: a file in the folder]")
     ] = None,
     retry: Annotated[bool, Parameter(negative="", help="Try failed trials again.")] = False,
-    json_: Annotated[bool, Parameter(name="--json", negative="", help="One JSON object on stdout.")] = False,
-    quiet: Annotated[bool, Parameter(negative="", help="No progress.")] = False,
+    json_: Annotated[bool, Parameter(name="--json", negative="", help="Print one JSON object on stdout.")] = False,
+    quiet: Annotated[bool, Parameter(negative="", help="Show no progress.")] = False,
     config: Annotated[SharedSettings, Parameter(name="*")] = SharedSettings(),  # noqa: B008  # frozen
 ) -> None:
-    """Run a grid or a search. The same command joins in while it runs, and goes on with it after a stop.
+    """Run a grid or a search. Run the same command again to add workers to a running sweep or to resume a stopped one.
 
     Examples: deeplda sweep cifar10 --recipe quick --alphas 0,0.5,1 --workers 2;  deeplda sweep --table 2 --scale quick
     """
     require("sweep", "sweep")
-    from deeplda.experiments.sweeps.definition import sweep_file
-    from deeplda.experiments.sweeps.storage import while_it_answers
-
     if workers < 1:
         raise InputError(got(f"workers is {workers}", need="at least 1", do="leave it out for one"))
-    axes = axes_of(objectives, subclasses, alphas, seeds)
-    chosen = config.model_dump(mode="json", include=config.model_fields_set)
+
+    from deeplda.experiments.sweep_storage import reporting_lost_storage
+
+    axes = given_axes(objectives, subclasses, alphas, seeds)
+    chosen: TrialSettings = config.model_dump(mode="json", include=config.model_fields_set)
     if data is not None:
         chosen["data"] = data
-    others = {name: value for name, value in chosen.items() if name != "network"}
-    told = axes or recipe or table or scale or search
-    there = folder is not None and sweep_file(folder).exists()
-    if folder is not None and not (others or told or there):
-        do = "check the name; for a new sweep say of what, as in deeplda sweep digits"
-        raise InputError(got(f"{folder}, which has no {sweep_file(folder).name}", need="a sweep's folder", do=do))
-    if folder is not None and there and not (others or told):
-        _allow_code(folder, chosen.get("network"))
+    # A network alone defines nothing: it only confirms that an existing sweep may run this code.
+    defines = bool(axes or recipe or table or scale or search or chosen.keys() - {"network"})
+    if folder is not None and not defines:
+        _require_existing(folder, chosen.get("network"))
         definition = None
     elif table is not None:
-        definition = paper_sweep(table, scale or "full", chosen, axes, recipe=recipe, search=search)
+        definition = _paper_sweep(table, scale or "full", chosen, axes, recipe=recipe, search=search)
+    elif scale is not None:
+        raise InputError(f"--scale {scale} needs --table: otherwise choose settings such as --width and --epochs")
+    elif search is not None:
+        definition = _search(chosen, axes, recipe, search)
     else:
-        definition = own_sweep(chosen, axes, recipe=recipe, search=search, scale=scale)
+        definition = _grid(chosen, axes, recipe)
     if folder is None:
         assert definition is not None
-        folder = Path("sweeps") / default_name(definition)
-    with while_it_answers():
+        folder = Path("sweeps") / _default_name(definition)
+    with reporting_lost_storage():
         sweep, stopped = _run(folder, definition, storage, workers, retry=retry, quiet=quiet)
         _conclude(sweep, stopped=stopped, as_json=json_)
 
 
-def _allow_code(folder: Path, network: str | None) -> None:
-    """Raise InputError where the sweep in `folder` names code and the user does not: it is not run on its word."""
-    from deeplda.experiments.sweeps.definition import Definition, sweep_file
+def given_axes(objectives: str | None, subclasses: str | None, alphas: str | None, seeds: str | None) -> Grid:
+    """Return the values of each axis that was given, by the name of the setting."""
+    axes: dict[str, list[Any] | None] = {
+        "objective": _values("objectives", objectives, _objective),
+        "subclasses": _values("subclasses", subclasses, _count),
+        "alpha": _values("alphas", alphas, float),
+        "seed": _values("seeds", seeds, int),
+    }
+    return {name: values for name, values in axes.items() if values is not None}
 
-    there = Definition.read(sweep_file(folder))
+
+def _values(name: str, text: str | None, kind: Callable[[str], Value]) -> list[Value] | None:
+    """Parse a list such as 0,0.5,1."""
+    if text is None:
+        return None
+    try:
+        return [kind(part.strip()) for part in text.split(",")]
+    except InputError:
+        raise
+    except ValueError:
+        raise InputError(
+            got(f"{name} is {text!r}", need="values separated by commas", do=f"write --{name} as 0,1,2")
+        ) from None
+
+
+def _objective(text: str) -> str:
+    if text not in _OBJECTIVES:
+        raise InputError(
+            got(f"objectives contains {text!r}", need="lda, rdlda, dlda or cce", do="write --objectives lda,cce")
+        )
+    return text
+
+
+def _count(text: str) -> int | str:
+    return "auto" if text == "auto" else int(text)
+
+
+def _paper_sweep(
+    table: Literal[1, 2, 3],
+    scale: Literal["full", "quick"],
+    chosen: TrialSettings,
+    axes: Grid,
+    *,
+    recipe: str | None,
+    search: int | None,
+) -> SweepDefinition:
+    """Return the sweep of one of the paper's tables, with the given axes and settings replaced."""
+    from deeplda.experiments.sweep_definition import paper_table
+
+    for name, value in {"data": chosen.get("data"), "recipe": recipe, "search": search}.items():
+        if value is not None:
+            raise InputError(f"--table {table} has its own data and settings: leave {name} {value} out")
+    there = paper_table(table, scale)
+    if chosen.keys() - _HOW_TO_RUN:
+        there = there.model_copy(update={"scale": "changed"})
+    (grid,) = there.grids
+    settings = with_absolute_paths({**there.settings, **chosen})
+    return there.model_copy(update={"settings": settings, "grids": (grid | axes,)})
+
+
+def _grid(chosen: TrialSettings, axes: Grid, recipe: str | None) -> SweepDefinition:
+    """Return a grid around a recipe's settings and the chosen ones."""
+    from deeplda.experiments.recipes import read_recipe
+    from deeplda.experiments.sweep_definition import SweepDefinition
+
+    settings = with_absolute_paths(merged(read_recipe(recipe) if recipe else {}, chosen))
+    grid: Grid = {"objective": [settings.get("objective", "lda")], "seed": [0, 1, 2]}
+    if "cce" not in grid["objective"]:
+        grid["objective"].append("cce")
+    grid |= axes
+    if {"lda", "rdlda"} & set(grid["objective"]):
+        grid.setdefault("alpha", list(map(float, _TENTHS.split(","))))
+    elif "alpha" in axes:
+        raise InputError("--alphas applies to objectives lda and rdlda: leave it out, or add one to --objectives")
+    if "statistic" in chosen:
+        # As an axis it applies to every objective; a shared statistic belongs to the recipe's objective.
+        grid["statistic"] = [chosen["statistic"]]
+    settings = {name: value for name, value in settings.items() if name == "objective" or name not in grid}
+    grid = {name: grid[name] for name in _AXES if name in grid}
+    return SweepDefinition.parse({"settings": settings, "grid": grid}, "the sweep")
+
+
+def _search(chosen: TrialSettings, axes: Grid, recipe: str | None, trials: int) -> SweepDefinition:
+    """Return a search of alpha, lam, learning rate and statistic of objective lda."""
+    from deeplda.experiments.recipes import read_recipe
+    from deeplda.experiments.sweep_definition import SweepDefinition
+
+    settings = with_absolute_paths({**(read_recipe(recipe) if recipe else {}), **chosen})
+    # With scatter dorfer a statistic has to be given that goes with it, although the search draws others.
+    drawn = {"lam"} if settings.get("scatter") == "dorfer" else {"lam", "statistic"}
+    for name in sorted(drawn & chosen.keys()):
+        raise InputError(f"a search draws {name} itself: leave --{name} out, or run a grid without --search")
+    # With alpha and statistic drawn, the paper's objectives are the general one.
+    if settings.pop("objective", "lda") == "cce":
+        raise InputError(
+            got(
+                "a search with objective cce",
+                need="lda, whose alpha, lam and statistic it draws",
+                do="choose another recipe, or run a grid without --search",
+            )
+        )
+    for name in ("objective", "alpha", "subclasses"):
+        if name in axes:
+            raise InputError(f"a search has no axis {name}: leave it out, or run a grid without --search")
+    (seed, *more) = axes.get("seed", [0])
+    if more:
+        raise InputError(
+            "a search trains with one seed: give --seeds one value, then run a grid around its best result"
+        )
+    settings = {name: value for name, value in settings.items() if name not in ("alpha", "lam", "seed")}
+    return SweepDefinition.parse({"settings": settings, "search": {"trials": trials, "seed": seed}}, "the search")
+
+
+def _default_name(definition: SweepDefinition) -> str:
+    """Return a name for the folder that depends only on the definition, so that the same command finds it again."""
+    if definition.table is not None:
+        return f"table{definition.table}" + ("" if definition.scale == "full" else f"-{definition.scale}")
+    stem = Path(definition.data).stem
+    return f"{stem}-search" if definition.search else stem
+
+
+def _require_existing(folder: Path, network: object) -> None:
+    """Raise InputError unless `folder` is that of a sweep which names no code, or only code that the user names too."""
+    from deeplda.experiments.sweep_definition import SweepDefinition, sweep_file
+
+    file = sweep_file(folder)
+    if not file.exists():
+        do = "check the name; for a new sweep also name the data, as in deeplda sweep digits"
+        raise InputError(got(f"{folder} has no {file.name}", need="the folder of a sweep", do=do))
+    there = SweepDefinition.read(file)
     named = {str(there.settings.get("network"))}
     named |= {str(value) for axis, values in there.axes() if axis == "network" for value in values}
-    allowed = set() if network is None else set(network.split(","))
+    allowed = set() if network is None else set(str(network).split(","))
     if strange := allowed - named:
         raise InputError(f"{folder} was defined with other networks than {min(strange)}: leave it out")
     code = sorted(name for name in named if ":" in name)
@@ -115,79 +253,80 @@ def _allow_code(folder: Path, network: str | None) -> None:
 
 
 def _run(
-    folder: Path, definition: Definition | None, storage: str | None, workers: int, *, retry: bool, quiet: bool
+    folder: Path, definition: SweepDefinition | None, storage: str | None, workers: int, *, retry: bool, quiet: bool
 ) -> tuple[Sweep, bool]:
-    """Run what is left of the sweep; whether it was stopped before the end."""
+    """Run the trials that are left; return the sweep and whether the user stopped it."""
     import signal
 
-    from deeplda.experiments.sweeps.crew import run_crew
-    from deeplda.experiments.sweeps.definition import sweep_file
-    from deeplda.experiments.sweeps.display import Display
-    from deeplda.experiments.sweeps.sweep import open_sweep
-    from deeplda.experiments.sweeps.worker import record, work
+    from deeplda.experiments.sweep_definition import sweep_file
+    from deeplda.experiments.sweep_display import SweepDisplay
+    from deeplda.experiments.sweep_folder import open_sweep
+    from deeplda.experiments.sweep_worker import run_workers, update_trials_csv, work
     from deeplda.training.pipeline import asked_to_stop
 
     if definition is not None and not sweep_file(folder).exists():
         _check(definition)
     sweep = open_sweep(folder, definition, storage, retry=retry)
     with (
-        Display(sweep, quiet=quiet) as display,
+        SweepDisplay(sweep, quiet=quiet) as display,
         asked_to_stop(signal.SIGINT, signal.SIGTERM, say=display.console.print) as stop,
     ):
         if not sweep.settled():
             if workers == 1:
                 work(sweep, stop)
             else:
-                run_crew(folder, storage, workers, stop)
-        # A worker may have been killed between the end of a trial and its row.
-        record(sweep)
+                run_workers(folder, storage, workers, stop)
+        # A worker may have been killed after finishing a trial and before writing its row.
+        update_trials_csv(sweep)
         return sweep, stop()
 
 
-def _check(definition: Definition) -> None:
-    """Raise InputError for data or settings that no trial could use, before anything is written."""
-    from deeplda.experiments.sweeps.worker import require_validation
+def _check(definition: SweepDefinition) -> None:
+    """Raise InputError for data or settings that the first trial cannot use, before anything is written."""
+    from deeplda.experiments.sweep_worker import require_validation
     from deeplda.training.preparation import check_settings, read_data
 
     config = next(definition.config(own) for own in definition.trials().values())
     data = read_data(config)
-    require_validation(config, data)
+    require_validation(data)
     check_settings(config, data)
 
 
 def _conclude(sweep: Sweep, *, stopped: bool, as_json: bool) -> None:
-    """Say how it went; raise what gives the exit code where not all is done."""
-    from deeplda.experiments.sweeps.display import summary_lines
-    from deeplda.experiments.sweeps.status import sweep_status
+    """Print the result; raise the error that sets the exit code if trials are left or failed."""
+    from deeplda.experiments.sweep_display import summary_lines, sweep_status
 
     status = sweep_status(sweep)
     if as_json:
         print(json.dumps(_as_json(sweep, status)))
     else:
         if sweep.definition.scale == "quick":
-            print("QUICK SCALE: a narrower network, fewer epochs and a smaller grid than the paper's")
+            print("QUICK SCALE: a narrower network, fewer epochs and a smaller grid than in the paper")
         print("\n".join(summary_lines(status)))
         elsewhere = sum(not sweep.run_folder(name).exists() for name in status.done)
         if elsewhere:
-            print(f"{elsewhere} were run elsewhere: for the table, copy their folders to {sweep.folder / 'trials'}")
+            print(
+                f"{elsewhere} ran elsewhere: to include them in the table, copy their folders to {sweep.folder}/trials"
+            )
         if status.done:
-            print(f"the sweep is in {sweep.folder}, a row a trial in {sweep.folder / 'trials.csv'}; next:")
+            print(f"the sweep is in {sweep.folder}, with one row per trial in {sweep.folder / 'trials.csv'}; next:")
             print(f"  deeplda table {sweep.folder}")
     left = status.waiting + len(status.running)
     if stopped and left:
-        raise StoppedError(f"stopped with {left} of {status.trials} trials left; to go on: the same command")
+        raise StoppedError(f"stopped with {left} of {status.trials} trials left; to resume, run the same command")
     if status.failed:
         (name, sentence), *_ = status.failed.items()
         raise TrainingError(
-            f"{len(status.failed)} of {status.trials} trials failed, first {name}: {sentence}; "
-            "to try them again: the same command with --retry"
+            f"{len(status.failed)} of {status.trials} trials failed, the first being {name}: {sentence}; "
+            "to try them again, run the same command with --retry"
         )
     if left:
-        raise TrainingError(f"{left} of {status.trials} trials are left, their workers ended: start the same command")
+        raise TrainingError(
+            f"{left} of {status.trials} trials are left because their workers ended; run the same command to resume"
+        )
 
 
-def _as_json(sweep: Sweep, status: SweepStatus) -> dict[str, Any]:
-    best = status.best
+def _as_json(sweep: Sweep, status: SweepStatus) -> dict[str, object]:
     return {
         "sweep": str(sweep.folder),
         "table": sweep.definition.table,
@@ -197,6 +336,5 @@ def _as_json(sweep: Sweep, status: SweepStatus) -> dict[str, Any]:
         "pruned": list(status.pruned),
         "failed": status.failed,
         "left": status.waiting + len(status.running),
-        "best": best
-        and {"name": best.name, "settings": best.settings, "validation": best.validation, "seeds": best.seeds},
+        "best": asdict(status.best) if status.best else None,
     }

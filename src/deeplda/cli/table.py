@@ -1,4 +1,4 @@
-"""`deeplda table SWEEP`: a sweep's results beside the paper's."""
+"""`deeplda table SWEEP`: the results of a sweep next to the paper's."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ def table(
     /,
     *,
     format_: Annotated[
-        Literal["text", "markdown", "csv", "json"], Parameter(name="--format", help="How to write it.")
+        Literal["text", "markdown", "csv", "json"], Parameter(name="--format", help="Format of the table.")
     ] = "text",
     output: Annotated[Path | None, Parameter(help="File to write to. [default: stdout]")] = None,
 ) -> None:
-    """Show mean and spread over seeds beside the paper's numbers, and what differs from DLDA and cross-entropy."""
+    """Show mean and spread over seeds next to the paper's numbers, and compare with DLDA and cross-entropy."""
     if output is not None and output.is_dir():
-        raise InputError(f"{output} is a folder: name a file as --output")
+        raise InputError(f"{output} is a folder: pass a file as --output")
 
+    from deeplda.experiments.result_table import format_table, result_table
     from deeplda.experiments.results import read_results
-    from deeplda.experiments.table import result_table
-    from deeplda.experiments.table_formats import format_table
     from deeplda.io import write_text
 
     text = format_table(result_table(read_results(sweep)), format_)
@@ -35,4 +34,4 @@ def table(
     else:
         output.parent.mkdir(parents=True, exist_ok=True)
         write_text(output, text)
-        print(f"written to {output}", file=sys.stderr)
+        print(f"the table is in {output}", file=sys.stderr)

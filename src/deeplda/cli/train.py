@@ -72,7 +72,7 @@ def train(
         if not world.first:
             return
     if not (folder / "report.html").exists():
-        _write_report(folder, settings, progress)
+        _write_report(folder, settings, finished, progress)
     if json_:
         print(json.dumps({"run": str(folder), **finished.summary.model_dump(exclude_unset=True)}))
     else:
@@ -149,12 +149,11 @@ def _network_option(settings: RunConfig) -> str:
     return f" --network {settings.network}" if ":" in (settings.network or "") else ""
 
 
-def _write_report(folder: Path, settings: RunConfig, progress: Progress) -> None:
-    from deeplda.report.subclass_pictures import write_subclass_pictures
-    from deeplda.report.writing import write_report
+def _write_report(folder: Path, settings: RunConfig, finished: Finished, progress: Progress) -> None:
+    from deeplda.report.report_files import write_report, write_subclass_figures
 
-    write_subclass_pictures(folder, progress)
-    write_report(folder, network=settings.network, progress=progress)
+    write_subclass_figures(folder, progress, data=finished.data)
+    write_report(folder, network=settings.network, model=finished.model, data=finished.data, progress=progress)
 
 
 def _print_summary(folder: Path, summary: SummaryRow, settings: RunConfig) -> None:

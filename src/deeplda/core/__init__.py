@@ -1,4 +1,4 @@
-"""The mathematics: moments -> scatters -> eigenvalues -> statistic and gradient. It needs torch alone."""
+"""The mathematics: moments -> scatters -> eigenvalues -> statistic and gradient. It needs only torch."""
 
 from deeplda.core.large_batch import large_batch_backward
 from deeplda.core.moments import ClassMoments, class_moments

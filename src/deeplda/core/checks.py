@@ -1,29 +1,93 @@
-"""Rules for batches and options, with the error messages that the loss and the predictors share."""
+"""The options of the discriminant objective, and the checks that the loss and the predictors share.
+
+The names of the statistics and scatters, and the rules about which go together, are defined only here.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, get_args
 
 from torch import Tensor
 
 from deeplda.errors import got
 
+StatisticName = Literal["smallest", "wilks", "pillai", "hotelling"]
+# A function maps the ascending valid eigenvalues (m,) to a 0-d tensor, which is maximised.
+Statistic = StatisticName | Callable[[Tensor], Tensor]
 Scatter = Literal["pooled", "sum", "dorfer"]
 ClassWeight = Literal["balanced"] | None
 
+STATISTICS: tuple[StatisticName, ...] = get_args(StatisticName)
+# S_B of scatter="dorfer" can have negative eigenvalues, for which log(1 + v) and v / (1 + v) need not exist.
+_STATISTICS_WITH_DORFER: tuple[StatisticName, ...] = ("smallest", "hotelling")
+
+
+def statistics_for(scatter: Scatter) -> tuple[StatisticName, ...]:
+    """Return the names of the statistics that are defined for `scatter`."""
+    return _STATISTICS_WITH_DORFER if scatter == "dorfer" else STATISTICS
+
+
+def check_regularisation(alpha: float, lam: float, scatter: str, class_weight: str | None) -> None:
+    """Raise ValueError for an option of the scatters that is out of range, or for two that exclude each other."""
+    if not 0.0 <= alpha <= 1.0:
+        raise ValueError(
+            got(f"alpha is {alpha}", need="0 to 1", do="1 keeps all of S_W (DLDA), 0 keeps only its diagonal")
+        )
+    if not 0.0 <= lam < float("inf"):
+        raise ValueError(got(f"lam is {lam}", need="a finite number >= 0", do="the paper uses 1e-3"))
+    check_choice("scatter", scatter, get_args(Scatter))
+    if class_weight is not None:
+        check_choice("class_weight", class_weight, ("balanced",), or_else="None")
+    if scatter == "dorfer" and class_weight is not None:
+        raise ValueError(
+            got(
+                f"scatter is 'dorfer' and class_weight is {class_weight!r}",
+                need="no class weights, because this S_W already weights all classes equally",
+                do="use scatter 'pooled' for weighted classes",
+            )
+        )
+
+
+def check_statistic(statistic: object, epsilon: float, scatter: Scatter) -> None:
+    """Raise ValueError unless `statistic` is a callable or the name of a statistic that is defined for `scatter`."""
+    if not epsilon >= 0:
+        raise ValueError(got(f"epsilon is {epsilon}", need="a number >= 0", do="the paper uses 1"))
+    if callable(statistic):
+        return
+    check_choice("statistic", statistic, STATISTICS, or_else="a callable")
+    if statistic not in (allowed := statistics_for(scatter)):
+        raise ValueError(
+            got(
+                f"scatter is {scatter!r} and statistic is {statistic!r}",
+                need=f"{' or '.join(map(repr, allowed))}, because this S_B can be indefinite",
+                do="use scatter 'pooled' for this statistic",
+            )
+        )
+
+
+def check_choice(name: str, value: object, choices: tuple[str, ...], *, or_else: str | None = None) -> None:
+    """Raise ValueError unless `value` is one of `choices`; `or_else` names what else is accepted, in the message."""
+    if value not in choices:
+        accepted = [*map(repr, choices)] + ([] if or_else is None else [f"or {or_else}"])
+        raise ValueError(got(f"{name} is {value!r}", need=f"one of {', '.join(accepted)}", do="check the spelling"))
+
 
 def check_batch(features: Tensor, labels: Tensor, *, least: int = 1) -> None:
-    """Raise unless `features` is an (n, d) batch of real floats, n >= `least`, and `labels` n integers beside it."""
+    """Check that `features` is an (n, d) batch of real floats with n >= `least`, and `labels` holds n integers.
+
+    Raises TypeError for a wrong type or dtype, ValueError for a wrong shape or device.
+    """
     for name, value in (("features", features), ("labels", labels)):
         if not isinstance(value, Tensor):
             raise TypeError(
-                got(f"{name} is a {type(value).__name__}", need="a tensor", do=f"pass torch.as_tensor({name})")
+                got(f"{name} is of type {type(value).__name__}", need="a tensor", do=f"pass torch.as_tensor({name})")
             )
     if not features.is_floating_point():
-        raise TypeError(got(f"features is of {features.dtype}", need="floating point", do="pass features.float()"))
+        raise TypeError(got(f"features has dtype {features.dtype}", need="floating point", do="pass features.float()"))
     if labels.is_floating_point() or labels.is_complex():
         do = "pass labels.argmax(1)" if labels.ndim == 2 and labels.shape[1] > 1 else "pass labels.long()"
-        raise TypeError(got(f"labels is of {labels.dtype}", need="integer class ids", do=do))
+        raise TypeError(got(f"labels has dtype {labels.dtype}", need="integer class ids", do=do))
     if features.ndim != 2:
         do = "pass features.flatten(1)" if features.ndim > 2 else "pass features.view(-1, 1)"
         raise ValueError(got(f"features has shape {tuple(features.shape)}", need="(n, d)", do=do))
@@ -43,33 +107,7 @@ def check_batch(features: Tensor, labels: Tensor, *, least: int = 1) -> None:
         raise ValueError(
             got(
                 f"labels is on {labels.device}",
-                need=f"{features.device}, where features is",
+                need=f"{features.device}, the device of features",
                 do="pass labels.to(features.device)",
             )
         )
-
-
-def check_regularisation(alpha: float, lam: float, scatter: str, class_weight: str | None) -> None:
-    """Raise for an option outside its range, or for two that do not go together."""
-    if not 0.0 <= alpha <= 1.0:
-        raise ValueError(got(f"alpha is {alpha}", need="0 to 1", do="1 is DLDA, 0 keeps only the diagonal of S_W"))
-    if not 0.0 <= lam < float("inf"):
-        raise ValueError(got(f"lam is {lam}", need="a finite number of 0 or more", do="the paper has 1e-3"))
-    check_word("scatter", scatter, get_args(Scatter))
-    if class_weight is not None:
-        check_word("class_weight", class_weight, ("balanced",), or_none=True)
-    if scatter == "dorfer" and class_weight is not None:
-        raise ValueError(
-            got(
-                f'scatter="dorfer" came with class_weight={class_weight!r}',
-                need="no class weights, as its S_W already weighs all classes alike",
-                do='use scatter="pooled" for weighted classes',
-            )
-        )
-
-
-def check_word(name: str, word: object, known: tuple[str, ...], *, or_none: bool = False) -> None:
-    """Raise unless `word` is one of `known`."""
-    if word not in known:
-        words = ", ".join(repr(k) for k in known) + (", or None" if or_none else "")
-        raise ValueError(got(f"{name} is {word!r}", need=f"one of {words}", do="check the spelling"))

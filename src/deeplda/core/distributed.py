@@ -1,8 +1,8 @@
-"""How the ranks of torch.distributed compute the moments of a batch they share.
+"""Communication between the ranks of torch.distributed that share a batch.
 
-First each rank sends a few numbers about its part and the class ids in it, or reports that it has failed:
-`Ranks.agree`. After that all ranks know the same about the whole batch and either raise the same error or none.
-Sums are then added up with `Ranks.total`. Features are never sent.
+First, in `Ranks.agree`, each rank sends a few numbers about its part and the class ids in it, or reports an error.
+After that all ranks know the same about the complete batch, and either all raise the same error or none does.
+`Ranks.total` then adds up sums over the ranks. Features are never sent.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from torch import Tensor
 
 from deeplda.errors import got
 
-# Ids that travel with the first message; only a rank with more of them costs a second one.
+# Class ids sent with the first message; a second message is needed only if a rank has more.
 _IDS = 256
 _ERRORS: tuple[type[Exception], ...] = (TypeError, ValueError, RuntimeError)
 
 
 class Summary(NamedTuple):
-    """One rank's part of a batch.
+    """Summary of one rank's part of a batch.
 
     Attributes:
         classes: (C,) int64, the class ids in it, ascending.
         n, d: its shape; n may be 0.
-        dtype: of its features.
+        dtype: the dtype of its features.
         largest: their largest magnitude.
-        error: why it cannot be used; the rest then says nothing.
+        error: the error that the part raised; the other fields are then meaningless.
     """
 
     classes: Tensor
@@ -48,13 +48,13 @@ class Summary(NamedTuple):
 
 
 class Agreement(NamedTuple):
-    """What all ranks know of the whole batch.
+    """What all ranks know about the complete batch.
 
     Attributes:
         classes: (C,) int64, the class ids on all ranks, ascending, on the device of this rank's ids.
-        n: samples on all ranks.
+        n: the number of samples on all ranks.
         largest: the largest magnitude of the features.
-        ranks: with whom to add up what follows; None where the batch is this process's own.
+        ranks: the ranks over which sums are added up; None if the batch is local.
     """
 
     classes: Tensor
@@ -64,7 +64,7 @@ class Agreement(NamedTuple):
 
 
 class _Header(NamedTuple):
-    """The integers that open a rank's message. `length` is that of its ids, or of the text of its error."""
+    """The integers that start a rank's message. `length` counts its class ids, or the bytes of its error message."""
 
     error: int
     length: int
@@ -78,13 +78,13 @@ class _Header(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """The processes that share a batch.
+    """The ranks that share a batch.
 
     Attributes:
-        group: their process group, None for the default one.
-        size: how many they are, two or more.
+        group: their process group; None for the default group.
+        size: the number of ranks, at least two.
         carrier: the device on which tensors are exchanged.
-        direct: the kinds of device whose memory a backend of the group sends from.
+        direct: the device types from whose memory a backend of the group can send.
     """
 
     group: dist.ProcessGroup | None
@@ -94,35 +94,38 @@ class Ranks:
 
     @classmethod
     def of(cls, group: dist.ProcessGroup | None) -> Self | None:
-        """Those of `group`, or of the default group; None where this process has nobody to share with."""
+        """Return the ranks of `group`, or of the default group; None if there is no group of two or more.
+
+        Raises ValueError if this process is not a member of `group`.
+        """
         if not dist.is_available() or (group is None and not dist.is_initialized()):
             return None
         size = dist.get_world_size(group)
         if size < 1:
             raise ValueError(
                 got(
-                    "process_group is one that this process is not in",
-                    need="a group of this process",
+                    "process_group does not include this process",
+                    need="a group that this process belongs to",
                     do="call the loss only on the ranks of the group",
                 )
             )
         if size == 1:
             return None
         backends = dict(pair.split(":") for pair in dist.get_backend_config(group).split(","))
-        # Gloo goes through the CPU's memory whatever it is given.
+        # Gloo copies everything through CPU memory.
         direct = frozenset(kind for kind, backend in backends.items() if backend != "gloo")
         return cls(group, size, torch.device("cpu" if "cpu" in backends else min(backends)), direct)
 
     @property
     def is_first(self) -> bool:
-        """Whether this process is the first of them."""
+        """Whether this process is rank 0 of the group."""
         return dist.get_rank(self.group) == 0
 
     def agree(self, part: Summary, options: str) -> Agreement:
-        """What the parts of all ranks are together; `options` must be the same text on all.
+        """Combine the summaries of all ranks; `options` must be the same text on all of them.
 
-        One exchange, two where a rank has more than 256 classes. Where a part has an error, or the parts do not go
-        together, all ranks raise the same TypeError, ValueError or RuntimeError.
+        Takes one exchange, or two if a rank has more than 256 classes. If a part has an error, or the parts do not
+        match, all ranks raise the same TypeError, ValueError or RuntimeError.
         """
         header, ids = self._header(part, options), part.classes.cpu()
         messages = self._gather(torch.cat([torch.tensor(header), _padded(ids[:_IDS], _IDS)]))
@@ -141,7 +144,7 @@ class Ranks:
         )
 
     def total(self, *parts: Tensor) -> list[Tensor]:
-        """The sums of float64 tensors over the ranks, in one exchange."""
+        """Return the sums of float64 tensors over the ranks, in one exchange."""
         flat = torch.cat([part.flatten() for part in parts]).to(self.carrier)
         dist.all_reduce(flat, group=self.group)
         pieces = torch.split(flat.to(parts[0].device), [part.numel() for part in parts])
@@ -160,14 +163,14 @@ class Ranks:
         )
 
     def _gather(self, row: Tensor) -> Tensor:
-        """The rows (k,) of all ranks, (ranks, k), on the CPU."""
+        """Return the rows (k,) of all ranks, (ranks, k), on the CPU."""
         row = row.to(self.carrier)
         rows = row.new_empty(self.size, len(row))
         dist.all_gather(list(rows), row, group=self.group)
         return rows.cpu()
 
     def _check_errors(self, headers: Sequence[_Header], own: Exception | None) -> None:
-        """Raise the error of the first rank that has one, in its words."""
+        """Raise the error of the first failing rank, with its message."""
         failed = next((place for place, header in enumerate(headers) if header.error), None)
         if failed is None:
             return
@@ -180,16 +183,16 @@ class Ranks:
         raise _ERRORS[header.error - 1](f"on rank {rank}: {bytes(text.tolist()).decode()}") from own
 
     def _check_alike(self, headers: Sequence[_Header]) -> None:
-        """Raise where ranks differ in what must be the same on all, or have no sample between them."""
+        """Raise ValueError if ranks differ where they must agree, or if no rank has a sample."""
         first = headers[0]
         for place, header in enumerate(headers):
             here, there = f"on rank {self._global_rank(place)}", f"on rank {self._global_rank(0)}"
             if header.d != first.d:
                 what, do = f"features has {header.d} columns {here} and {first.d} {there}", "use the same network"
             elif header.dtype != first.dtype:
-                what, do = f"features is of another dtype {here} than {there}", "use the same precision"
+                what, do = f"features has a different dtype {here} than {there}", "use the same precision"
             elif header.options != first.options:
-                what, do = f"RDLDALoss has other options {here} than {there}", "make it in the same way"
+                what, do = f"the loss has different options {here} than {there}", "create it with the same options"
             else:
                 continue
             raise ValueError(got(what, need="the same on all ranks", do=f"{do} everywhere"))
@@ -203,7 +206,7 @@ class Ranks:
             )
 
     def _global_rank(self, place: int) -> int:
-        """The rank, as logs have it, of a member of the group."""
+        """Return the global rank of a member of the group, which is the number that logs show."""
         return place if self.group is None else dist.get_global_rank(self.group, place)
 
 
@@ -212,7 +215,7 @@ def _padded(ids: Tensor, length: int) -> Tensor:
 
 
 def _kind(error: Exception) -> int:
-    """1 plus the place in `_ERRORS` of the kind of error; RuntimeError stands for all others."""
+    """Return 1 plus the position of the error's type in `_ERRORS`; RuntimeError represents all other types."""
     return next((i for i, kind in enumerate(_ERRORS, start=1) if isinstance(error, kind)), len(_ERRORS))
 
 
@@ -221,7 +224,7 @@ def _text(error: Exception) -> bytes:
 
 
 def _bits_of(value: float) -> int:
-    """A float as the integer of the same 64 bits, which travels among integers without rounding."""
+    """Return the integer with the same 64 bits as a float, so that it can be sent among integers without rounding."""
     bits: int = struct.unpack("q", struct.pack("d", value))[0]
     return bits
 

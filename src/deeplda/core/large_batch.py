@@ -1,4 +1,4 @@
-"""The gradient of a large batch in the memory of a small one."""
+"""The exact gradient of a large batch, with the memory of a small one."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ Criterion = Callable[[Tensor, Any], Tensor]
 def large_batch_backward(
     network: nn.Module, criterion: Criterion, inputs: Tensor, labels: Any, *, chunk_size: int
 ) -> Tensor:
-    """What `loss = criterion(network(inputs), labels); loss.backward()` does, with the graph of one chunk at a time.
+    """Run `loss = criterion(network(inputs), labels); loss.backward()` with the graph of one chunk at a time.
 
-    Gradients are added to `.grad` as backward does; the loss is returned as a detached 0-d tensor. The price is a
-    second forward run of the network. Without ranks, a chunk that holds the whole batch is a plain step.
+    Gradients are added to `.grad`, as `backward` does; the loss is returned as a detached 0-d tensor. The cost is a
+    second forward pass of the network. Without ranks, a chunk that holds the whole batch makes this an ordinary step.
 
-    - Samples that the network treats one by one get exactly the gradient of the whole batch. Batch normalisation
-      takes its statistics from each chunk instead (ghost batch normalisation), as a network trained with batches of
-      the size of a chunk does.
-    - Dropout masks and other draws from PyTorch's default generators are the same in both runs, and the generators
-      end where one run leaves them. Draws from other generators are not replayed.
-    - Buffers, such as running means, end as after one run over the chunks, and each chunk meets the same in both runs;
-      but one that the network makes or reshapes on the way is met by the second run as the first left it.
-    - Under DistributedDataParallel gradients are exchanged once, with the last chunk; ranks may have different
-      numbers of chunks, unless their network has SyncBatchNorm, which exchanges in every run.
-    - Under the caller's autocast the network and the loss run with it and the backward passes without, as PyTorch
-      advises.
+    - If the network treats samples independently, the gradient is exactly that of the whole batch. Batch normalisation
+      takes its statistics from each chunk instead (ghost batch normalisation), as if the network were trained with
+      batches of that size.
+    - Dropout masks and other draws from PyTorch's default generators are the same in both passes, and the generators
+      end in the state that one pass leaves. Draws from other generators are not replayed.
+    - Buffers, such as running means, end as after one pass over the chunks, and each chunk sees the same buffers in
+      both passes. A buffer that the network creates or reshapes during the pass is not restored in between.
+    - Under DistributedDataParallel, gradients are exchanged once, with the last chunk. Ranks may have different
+      numbers of chunks, unless their network has SyncBatchNorm, which communicates in every pass.
+    - If the caller uses autocast, the network and the loss run under it and the backward passes do not, as PyTorch
+      recommends.
 
     Args:
-        network: called with a part of `inputs`, gives a tensor with as many rows.
-        criterion: `criterion(features, labels)`, any loss that is one number; called once, with all features.
-        inputs: (n, ...), one row a sample.
-        labels: passed on to the criterion.
-        chunk_size: most samples of a chunk; the chunks are of equal size, but for one sample.
+        network: called with some rows of `inputs`; returns a tensor with as many rows.
+        criterion: `criterion(features, labels)`, any loss that returns one number; called once, with all features.
+        inputs: (n, ...), one row per sample.
+        labels: passed to the criterion as they are.
+        chunk_size: the largest number of samples per chunk; chunk sizes differ by at most one.
 
-    Raises ValueError or TypeError for arguments that make no sense, and whatever network and criterion raise.
+    Raises ValueError or TypeError for invalid arguments, and any error that the network or the criterion raises.
     """
     _check(network, inputs, chunk_size)
     chunks = _chunks(len(inputs), chunk_size)
     without_exchange = getattr(network, "no_sync", None)
-    # Other ranks may have more chunks, and all must exchange in the same order.
+    # Other ranks may have more chunks, and all ranks must communicate in the same order.
     if len(chunks) == 1 and without_exchange is None:
         return _backward_of_loss(criterion, _run(network, inputs), labels)
     buffers, random = _Buffers(network), _Random(network, inputs)
@@ -67,7 +67,7 @@ def large_batch_backward(
             random.set(state)
             with nullcontext() if without_exchange is None or chunk is chunks[-1] else without_exchange():
                 part = _run(network, inputs[chunk])
-                # A frozen network has none, though its criterion may.
+                # The features of a frozen network have no gradient, although its criterion may have parameters.
                 if part.requires_grad:
                     _backward(part, gradient[chunk])
     return loss
@@ -77,63 +77,73 @@ def _check(network: nn.Module, inputs: Tensor, chunk_size: object) -> None:
     if not isinstance(network, nn.Module):
         raise TypeError(
             got(
-                f"network is a {type(network).__name__}",
+                f"network is of type {type(network).__name__}",
                 need="an nn.Module",
-                do="put what comes before the network into `inputs`, or into a module of its own",
+                do="wrap it in a module, or apply it to `inputs` beforehand",
             )
         )
     if not isinstance(inputs, Tensor):
-        raise TypeError(got(f"inputs is a {type(inputs).__name__}", need="a tensor", do="pass one row a sample"))
+        raise TypeError(
+            got(f"inputs is of type {type(inputs).__name__}", need="a tensor", do="pass one row per sample")
+        )
     if inputs.ndim == 0:
-        raise ValueError(got("inputs has shape ()", need="(n, ...)", do="pass one row a sample"))
+        raise ValueError(got("inputs has shape ()", need="(n, ...)", do="pass one row per sample"))
     if not isinstance(chunk_size, Integral) or chunk_size < 1:
         raise ValueError(
-            got(f"chunk_size is {chunk_size}", need="a whole number of 1 or more", do="take what fits into memory")
+            got(f"chunk_size is {chunk_size}", need="an integer >= 1", do="use as many samples as fit in memory")
         )
 
 
 def _chunks(n: int, chunk_size: int) -> list[slice]:
-    """The rows in parts of at most `chunk_size`, as equal as can be: a last part of one row would be no batch."""
+    """Split n rows into chunks of at most `chunk_size` and nearly equal size.
+
+    Batch normalisation would fail on a last chunk of a single row.
+    """
     count = max(1, -(-n // chunk_size))
     return [slice(start, stop) for start, stop in pairwise(n * i // count for i in range(count + 1))]
 
 
 def _run(network: nn.Module, inputs: Tensor) -> Tensor:
     features = network(inputs)
-    # Older PyTorch keeps weights that autocast has rounded without a graph and uses them with one (pytorch#158232).
+    # Older PyTorch versions cache weights that autocast rounded without a graph and reuse them where a graph is needed
+    # (pytorch#158232).
     torch.clear_autocast_cache()
     if not isinstance(features, Tensor):
         raise TypeError(
             got(
-                f"the network gave a {type(features).__name__}",
+                f"the network returned an object of type {type(features).__name__}",
                 need="a tensor",
-                do="pass a network that gives features",
+                do="pass a network that returns features",
             )
         )
     if features.ndim == 0 or len(features) != len(inputs):
         raise ValueError(
             got(
-                f"the network gave shape {tuple(features.shape)} for {len(inputs)} samples",
-                need="one row a sample",
-                do="pass a network that treats its samples one by one",
+                f"the network returned shape {tuple(features.shape)} for {len(inputs)} samples",
+                need="one row per sample",
+                do="pass a network that keeps one row per sample",
             )
         )
     return features
 
 
 def _backward_of_loss(criterion: Criterion, features: Tensor, labels: Any) -> Tensor:
-    """Value of the loss, whose gradient has gone back to the features and beyond."""
+    """Compute the loss, propagate its gradient to the features and to the criterion's parameters, and return it."""
     loss = criterion(features, labels)
     if not isinstance(loss, Tensor) or loss.numel() != 1:
-        what = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
+        shape = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else None
         raise ValueError(
-            got(f"the criterion gave {what}", need="one number", do='use its reduction="mean" or its like')
+            got(
+                f"the criterion returned {shape or f'an object of type {type(loss).__name__}'}",
+                need="a tensor with one number",
+                do='use reduction="mean" or similar',
+            )
         )
     if not loss.requires_grad:
         raise ValueError(
             got(
-                "the loss has no gradient",
-                need="one that can be differentiated",
+                "the loss does not require a gradient",
+                need="a differentiable loss",
                 do="call this outside torch.no_grad(), with a criterion that uses the features",
             )
         )
@@ -147,7 +157,7 @@ def _backward(output: Tensor, gradient: Tensor | None) -> None:
 
 
 class _Buffers:
-    """The buffers of a network, to be set back to what the first run found."""
+    """The buffers of a network, restored between the two passes to their values before the first."""
 
     def __init__(self, network: nn.Module) -> None:
         self._network: nn.Module = network.module if isinstance(network, DistributedDataParallel) else network
@@ -155,7 +165,7 @@ class _Buffers:
 
     @contextmanager
     def remembered(self) -> Iterator[None]:
-        """Note them when the network is first called. DistributedDataParallel makes them alike on all ranks before."""
+        """Copy the buffers when the network is first called, after DistributedDataParallel has synchronised them."""
         handle = self._network.register_forward_pre_hook(self._remember)
         try:
             yield
@@ -175,7 +185,7 @@ class _Buffers:
 
 
 class _Random:
-    """PyTorch's default generators of the CPU and of every device that the network or its input is on."""
+    """PyTorch's default random generators, of the CPU and of every device that holds the network or its inputs."""
 
     def __init__(self, network: nn.Module, inputs: Tensor) -> None:
         tensors = chain([inputs], network.parameters(), network.buffers())
@@ -191,7 +201,7 @@ class _Random:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Afterwards they are as before."""
+        """Restore the generators afterwards."""
         state = self.state()
         try:
             yield
@@ -200,5 +210,5 @@ class _Random:
 
 
 def _index(device: torch.device) -> tuple[torch.device, ...]:
-    """The device as an argument of its generator's functions, which those of MPS do not have."""
+    """Return the device as the arguments of its generator functions; those of MPS take none."""
     return () if device.type == "mps" else (device,)

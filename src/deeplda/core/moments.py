@@ -1,8 +1,8 @@
 """Counts, means and centred within-class scatter of a labelled batch.
 
 Sums and means are float64. Rows are centred before they are multiplied (two passes), so an offset of the features costs
-no precision. The one large product runs in the precision of the features, at least float32. When ranks share a batch,
-counts, sums and then the scatter are added up over them; the rows stay where they are.
+no precision. The one large product runs in the precision of the features, at least float32. If ranks share a batch,
+counts, sums and then the scatter are added up over the ranks; the rows themselves are never sent.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ _NO_FLOAT64 = {"mps"}
 _CHUNK_ELEMENTS = 2**17
 _BLOCK = 512
 _SMALL_PRODUCT = 2**22
-# Brings the smallest float32 there is, 2^-149, near 1.
+# Enough to bring the smallest float32 number, 2^-149, near 1.
 _LARGEST_SCALE_EXPONENT = 150
 
 
 @dataclass(frozen=True, slots=True)
 class ClassMoments:
-    """What discriminant analysis needs to know of a set of features.
+    """Counts, means and within-class scatter of a set of features.
 
     Attributes:
-        classes: (C,) int64, the label ids present, ascending.
-        counts: (C,) float64, samples of each class.
-        means: (C, d) float64, mean of each class.
-        within: (d, d) float64, the sum over all samples of (h - mean)(h - mean)'; not divided.
+        classes: (C,) int64, the class ids present, ascending.
+        counts: (C,) float64, the number of samples of each class.
+        means: (C, d) float64, the mean of each class.
+        within: (d, d) float64, the sum over all samples of (h - mean)(h - mean)', not divided by n.
     """
 
     classes: Tensor
@@ -45,15 +45,16 @@ class ClassMoments:
     within: Tensor
 
     def merge(self, other: ClassMoments) -> ClassMoments:
-        """The moments of both sets together, exactly (parallel formula of Chan, Golub and LeVeque).
+        """Return the exact moments of the union of both sets, by the formula of Chan, Golub and LeVeque.
 
         For each class in both, W = W_1 + W_2 + n_1 n_2 / (n_1 + n_2) (mu_2 - mu_1)(mu_2 - mu_1)'.
+        Raises ValueError if the two have different numbers of dimensions.
         """
         d = self.means.shape[1]
         if other.means.shape[1] != d:
             raise ValueError(
                 got(
-                    f"the other moments are of {other.means.shape[1]} dimensions",
+                    f"the other moments have {other.means.shape[1]} dimensions",
                     need=f"{d}",
                     do="merge moments of the same features",
                 )
@@ -77,9 +78,9 @@ class ClassMoments:
 
 
 def class_moments(features: Tensor, labels: Tensor) -> ClassMoments:
-    """Counts, means and within scatter of `features` (n, d) by `labels` (n,).
+    """Compute counts, means and within-class scatter of `features` (n, d) with `labels` (n,).
 
-    Not differentiable. Raises ValueError or TypeError for input that is no labelled batch of finite numbers.
+    The result has no gradient. Raises ValueError or TypeError unless the input is a labelled batch of finite numbers.
     """
     check_batch(features, labels)
     with full_precision(features):
@@ -94,20 +95,20 @@ def class_moments(features: Tensor, labels: Tensor) -> ClassMoments:
 
 @dataclass(frozen=True, slots=True)
 class CentredBatch:
-    """A batch as the objective works on it: rows minus their class mean, times a power of two.
+    """A batch in the form the objective needs: rows minus their class mean, times a power of two.
 
-    The power of two brings features of extreme size near 1 and is 1 for all others; it changes no digit. Where ranks
-    share the batch, `index` and `rows` are of this rank's part and all else is of the whole.
+    The power of two brings features of extreme magnitude near 1 without changing a digit; for all others it is 1. If
+    ranks share the batch, `index` and `rows` describe this rank's part and everything else the complete batch.
 
     Attributes:
-        classes: (C,) label ids, ascending.
-        index: (rows,) which of `classes` each row belongs to.
-        counts: (C,) float64.
-        means: (C, d) float64, of the scaled features.
-        rows: (rows, d) scaled features minus the mean of their class, in the precision of the large products.
+        classes: (C,), the class ids, ascending.
+        index: (rows,), the position in `classes` of each row's class.
+        counts: (C,) float64, the number of samples of each class.
+        means: (C, d) float64, the class means of the scaled features.
+        rows: (rows, d), scaled features minus the mean of their class, in the precision of the large products.
         scale: the power of two.
-        n: samples.
-        ranks: who shares the batch; None where it is this process's own.
+        n: the number of samples.
+        ranks: the ranks that share the batch; None if it is local.
     """
 
     classes: Tensor
@@ -121,18 +122,18 @@ class CentredBatch:
 
     @classmethod
     def of(cls, features: Tensor, labels: Tensor) -> Self:
-        """Of a batch that has passed `check_batch`, within `full_precision`."""
+        """Centre a local batch that has passed `check_batch`; call it within `full_precision`."""
         part = _Part.of(features, labels)
         return cls._of(part, part.counts, Agreement(part.classes, len(part.rows), part.largest, None))
 
     @classmethod
     def across(cls, features: Tensor, labels: Tensor, ranks: Ranks, options: str) -> Self:
-        """Of the batch that `ranks` share, from this rank's part, which may be empty.
+        """Centre a batch that `ranks` share, given this rank's part, which may be empty.
 
-        `options` is a text that must be the same on all ranks. Every rank raises the same error, or none does.
+        `options` is a text that must be the same on all ranks. Either every rank raises the same error, or none does.
         """
         if isinstance(features, Tensor) and features.device.type == ranks.carrier.type:
-            # Its own device, which need not be the current one.
+            # The device of the features need not be the current device.
             ranks = replace(ranks, carrier=features.device)
         try:
             check_batch(features, labels, least=0)
@@ -151,7 +152,7 @@ class CentredBatch:
 
     @classmethod
     def _of(cls, part: _Part, counts: Tensor, whole: Agreement) -> Self:
-        """`part.index` and `counts` are by `whole.classes`."""
+        """Centre `part`, whose `index` refers to `whole.classes`, as `counts` does."""
         rows = part.rows.to(_working_precision(part.rows.dtype, whole.n, part.rows.shape[1]))
         scale = _scale(whole.largest, rows.dtype)
         rows = rows * scale if scale != 1.0 else rows
@@ -165,27 +166,27 @@ class CentredBatch:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """n, d and C."""
+        """The number of samples, dimensions and classes: (n, d, C)."""
         return self.n, self.rows.shape[1], len(self.classes)
 
     def scatter(self, weights: Tensor | None = None, *, exact: bool = False) -> Tensor:
-        """Sum over the rows of weight * row row', (d, d) float64; `weights` (C,) is a factor for each class.
+        """Return the sum over the rows of weight * row row', (d, d) float64; `weights` (C,) has a factor per class.
 
-        `exact` also multiplies in float64, for matrices too ill-conditioned for the features' own precision.
+        `exact` makes the product in float64 as well, for matrices too ill-conditioned for the features' precision.
         """
         rows = self.rows.double() if exact else self.rows
         product = gram(rows) if weights is None else rows.T @ (rows * self._by_row(weights, rows.dtype))
         return self._over_ranks(product.double())
 
     def variances(self, weights: Tensor | None = None) -> Tensor:
-        """The diagonal of `scatter`, (d,) float64, without the product."""
+        """Return the diagonal of `scatter`, (d,) float64, without computing the product."""
         squares = self.rows.square()
         if weights is not None:
             squares *= self._by_row(weights, squares.dtype)
         return self._over_ranks(squares.sum(0, dtype=torch.float64))
 
     def _by_row(self, values: Tensor, dtype: torch.dtype) -> Tensor:
-        """`values` (C,) of the classes as a column (n, 1)."""
+        """Expand `values` (C,) of the classes to a column (n, 1)."""
         return values.to(dtype)[self.index, None]
 
     def _over_ranks(self, part: Tensor) -> Tensor:
@@ -194,7 +195,7 @@ class CentredBatch:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What one process has of a batch: its features, and its own ids and counts, as in `CentredBatch`."""
+    """One process's part of a batch, uncentred, with its own class ids and counts, as in `CentredBatch`."""
 
     rows: Tensor
     index: Tensor
@@ -212,16 +213,16 @@ class _Part:
         if len(classes) and classes[0] < 0:
             raise ValueError(
                 got(
-                    f"labels holds {int(classes[0])}",
-                    need="ids of 0 and more",
-                    do="drop the unlabelled samples or renumber the classes",
+                    f"labels contains {int(classes[0])}",
+                    need="class ids >= 0",
+                    do="drop unlabelled samples or renumber the classes",
                 )
             )
         return cls(features, index, classes, counts, largest)
 
 
 def gram(rows: Tensor) -> Tensor:
-    """rows' rows. Of a wide matrix only the blocks on and below the diagonal are multiplied, the rest is mirrored."""
+    """Return rows' rows. For a wide matrix only the blocks on and below the diagonal are multiplied, then mirrored."""
     d = rows.shape[1]
     if d <= _BLOCK:
         return rows.T @ rows
@@ -235,28 +236,31 @@ def gram(rows: Tensor) -> Tensor:
 
 @contextmanager
 def full_precision(features: Tensor) -> Iterator[None]:
-    """No graph, and no autocast to round the matrix products: how everything here runs on `features`."""
+    """Disable autograd, and the autocast of the device of `features`, which would round matrix products."""
     with torch.no_grad(), torch.autocast(features.device.type, enabled=False):
         yield
 
 
 def _working_precision(dtype: torch.dtype, n: int, d: int) -> torch.dtype:
-    """The features' own, at least float32; float64 where it costs nothing to speak of, or where PyTorch was told to
-    round the factors of float32 products."""
+    """Return the precision of the large products for n samples of d dimensions.
+
+    It is that of the features, at least float32. It is float64 if that costs next to nothing, or if PyTorch is set to
+    round the factors of float32 products.
+    """
     exact = n * d * d < _SMALL_PRODUCT or _products_are_rounded()
     return torch.promote_types(dtype, torch.float64 if exact else torch.float32)
 
 
 def _products_are_rounded() -> bool:
-    """Whether PyTorch was told to, by `torch.set_float32_matmul_precision` or for a backend alone."""
+    """Whether `torch.set_float32_matmul_precision`, or the setting of a backend, lets PyTorch round products."""
     try:
         return torch.get_float32_matmul_precision() != "highest"
-    except RuntimeError:  # backends were told different things
+    except RuntimeError:  # backends have different settings
         return True
 
 
 def _largest(features: Tensor) -> float:
-    """The largest magnitude of the features, which must be finite; 0 of none."""
+    """Return the largest magnitude of the features, 0 if there are none. Raises ValueError unless all are finite."""
     if not len(features):
         return 0.0
     low, high = torch.aminmax(features)
@@ -265,16 +269,16 @@ def _largest(features: Tensor) -> float:
         nan, inf = int(features.isnan().sum()), int(features.isinf().sum())
         raise ValueError(
             got(
-                f"features holds {nan} NaN and {inf} infinite values of {features.numel()}",
+                f"features has {nan} NaN and {inf} infinite values of {features.numel()}",
                 need="finite numbers",
-                do="look for a diverging learning rate or an overflow in half precision",
+                do="check for a learning rate that is too high or an overflow in half precision",
             )
         )
     return largest
 
 
 def _scale(largest: float, dtype: torch.dtype) -> float:
-    """The power of two that brings the largest feature near 1, or 1 where that is not needed; finite in `dtype`."""
+    """Return the power of two, finite in `dtype`, that brings the largest feature near 1; 1 for ordinary magnitudes."""
     if largest == 0 or 1e-6 < largest < 1e6:
         return 1.0
     most = math.frexp(torch.finfo(dtype).max)[1] - 2
@@ -282,7 +286,7 @@ def _scale(largest: float, dtype: torch.dtype) -> float:
 
 
 def _chunks(rows: Tensor, index: Tensor) -> Iterable[tuple[Tensor, Tensor]]:
-    """Rows and their classes in pieces whose float64 copy stays in the processor's cache; whole on other devices."""
+    """Split rows and their classes into pieces whose float64 copy fits in the CPU cache; one piece on other devices."""
     n, d = rows.shape
     if rows.device.type != "cpu" or n * d <= _CHUNK_ELEMENTS:
         return ((rows, index),)
@@ -298,6 +302,6 @@ def _class_sums(rows: Tensor, index: Tensor, classes: int) -> Tensor:
 
 
 def _centre(rows: Tensor, means: Tensor, index: Tensor) -> Tensor:
-    """rows minus the mean of their class; subtracted in float64, rounded once."""
+    """Return the rows minus the mean of their class, subtracted in float64 and rounded once."""
     parts = [(part.double() - means.index_select(0, at)).to(rows.dtype) for part, at in _chunks(rows, index)]
     return parts[0] if len(parts) == 1 else torch.cat(parts)

@@ -1,8 +1,8 @@
 """The regularised generalised eigenproblem S_B e = v S'_W e of a batch, in its smallest symmetric form.
 
-With S'_W = L L' and S_B = B' B (B has a row for each class) the eigenvalues are those of the C x C matrix
-(B L^-T)(B L^-T)' and, zeros apart, of the d x d matrix (B L^-T)'(B L^-T): the smaller one is built. With alpha = 0,
-S'_W is diagonal, L is a vector, and nothing is factorised.
+With S'_W = L L' and S_B = B' B, where B has one row per class, the eigenvalues are those of the C x C matrix
+(B L^-T)(B L^-T)'. Apart from zeros they are also those of the d x d matrix (B L^-T)'(B L^-T). The smaller of the two
+is built. With alpha = 0, S'_W is diagonal, so L is stored as a vector and no factorisation is needed.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from deeplda.core.statistics import valid_eigenvalues
 from deeplda.errors import got
 
 _EPS = torch.finfo(torch.float64).eps
-# Where less than this share of a dimension's variance is its own, the rounding of a float32 product is felt.
+# If the other dimensions explain more than 99 % of a dimension's variance, the rounding of a float32 product matters.
 _SMALLEST_PIVOT = 1e-2
-# Variance within classes that are points, as a share of that between them: bounds the eigenvalues by 1e18.
+# Within-class variance assumed for classes that are single points, relative to the variance between them. It bounds
+# the eigenvalues by 1e18.
 _POINT = 1e-4
 
 
@@ -34,10 +35,11 @@ def discriminant_eigenvalues(
     scatter: Scatter = "pooled",
     class_weight: ClassWeight = None,
 ) -> Tensor:
-    """The valid eigenvalues v of S_B e = v S'_W e: the top min(d, C - 1), ascending, float64.
+    """Return the valid eigenvalues v of S_B e = v S'_W e: the top min(d, C - 1), ascending, float64.
 
-    Each is the ratio of between-class to within-class variance along one discriminant direction.
-    Not differentiable: `RDLDALoss` is. Raises ValueError or TypeError for bad options or a bad batch.
+    Each is the ratio of between-class to within-class variance along one discriminant direction. The options are those
+    of `DeepLDALoss`. The result has no gradient; use `DeepLDALoss` for training.
+    Raises ValueError or TypeError for invalid options or an invalid batch.
     """
     check_regularisation(alpha, lam, scatter, class_weight)
     check_batch(features, labels)
@@ -47,11 +49,11 @@ def discriminant_eigenvalues(
 
 
 class ScatterWeights(NamedTuple):
-    """The factors with which the classes enter the scatters, each (C,).
+    """The weights of the classes in the scatters, each (C,).
 
     With W_c the sum of centred outer products of class c, S_W = sum within_c W_c and
-    S_B = sum between_c (mu_c - mu)(mu_c - mu)' [+ sum residual_c W_c, in the reading "dorfer"].
-    `total` is the sum of `between`; `uniform` the one value of `within` where the classes share it by definition.
+    S_B = sum between_c (mu_c - mu)(mu_c - mu)', plus sum residual_c W_c with scatter="dorfer".
+    `total` is the sum of `between`. `uniform` is the common value of `within` if all classes share it by definition.
     """
 
     within: Tensor
@@ -77,18 +79,18 @@ class ScatterWeights(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DiscriminantProblem:
-    """S_B e = v S'_W e of one batch.
+    """The eigenproblem S_B e = v S'_W e of one batch.
 
     Attributes:
-        matrix: symmetric, (C, C) or (d, d), with the eigenvalues v (and further zeros).
-        valid: how many of them count, min(d, C - 1): the largest ones.
+        matrix: symmetric, (C, C) or (d, d), with the eigenvalues v and possibly further zeros.
+        valid: the number of valid eigenvalues, min(d, C - 1); they are the largest ones.
         by_class: whether `matrix` is the C x C form.
-        root: L of S'_W = L L'; (d,) where S'_W is diagonal, else (d, d) lower triangular.
-        between: B, (C, d), the rows sqrt(between_c) (mu_c - mu).
+        root: L of S'_W = L L'; (d,) if S'_W is diagonal, otherwise (d, d) lower triangular.
+        between: B, (C, d), with the rows sqrt(between_c) (mu_c - mu).
         roots: (C,), sqrt(between_c).
-        weights: the factors of the scatters.
+        weights: the weights of the classes in the scatters.
         variances: (d,), the diagonal of S_W.
-        ridge: what was added to the diagonal of S_W, in the units of the batch's scaled features.
+        ridge: the value added to the diagonal of S_W, in units of the batch's scaled features.
     """
 
     matrix: Tensor
@@ -108,7 +110,7 @@ class DiscriminantProblem:
         n, d, c = batch.shape
         check_classes(batch)
         weights = ScatterWeights.of(batch.counts, n, scatter, class_weight)
-        # From the first mean, not from 0: dimensions that are constant then come out as exactly that.
+        # Relative to the first mean instead of 0, so that constant dimensions give exactly 0.
         means = batch.means - batch.means[0]
         roots = weights.between.sqrt()
         between = roots[:, None] * (means - (weights.between @ means) / weights.total)
@@ -124,7 +126,7 @@ class DiscriminantProblem:
 
 
 def right_solve(rows: Tensor, root: Tensor, *, transpose: bool = True) -> Tensor:
-    """rows L^-T, or rows L^-1 without `transpose`; `root` is L, or the diagonal of a diagonal L."""
+    """Return rows L^-T, or rows L^-1 without `transpose`; `root` is L, or the diagonal of a diagonal L."""
     if root.ndim == 1:
         return rows / root
     factor = root.T if transpose else root
@@ -133,20 +135,23 @@ def right_solve(rows: Tensor, root: Tensor, *, transpose: bool = True) -> Tensor
 
 
 def check_classes(batch: CentredBatch) -> None:
-    """Raise where the batch has one class alone."""
+    """Raise ValueError if the batch has only one class."""
     n, _, c = batch.shape
     if c < 2:
         raise ValueError(
             got(
                 f"all {n} labels are {int(batch.classes[0])}",
                 need="at least two classes in a batch",
-                do="use larger batches or a stratified sampler",
+                do="use larger batches or StratifiedBatchSampler",
             )
         )
 
 
 def regularised_root(within: Tensor, between: Tensor, means: Tensor, alpha: float, lam: float) -> Tensor:
-    """L of S'_W = alpha S_W + (1 - alpha) diag(S_W) + lam I from S_W (d, d), B (C, d) and the means (C, d), float64."""
+    """Return L with L L' = S'_W = alpha S_W + (1 - alpha) diag(S_W) + lam I.
+
+    It is (d, d) lower triangular, or (d,) if alpha = 0. Takes S_W (d, d), B (C, d) and the class means (C, d), float64.
+    """
     variances = within.diagonal()
     diagonal = variances + _ridge(variances, between, means, lam)
     if alpha == 0.0:
@@ -160,7 +165,7 @@ def regularised_root(within: Tensor, between: Tensor, means: Tensor, alpha: floa
 def _within_root(
     batch: CentredBatch, weights: ScatterWeights, between: Tensor, alpha: float, lam: float
 ) -> tuple[Tensor, Tensor, float, bool]:
-    """As `regularised_root` of a batch, with the diagonal of S_W, the ridge and whether float64 was needed for it."""
+    """Return L as `regularised_root`, the diagonal of S_W, the ridge, and whether the product was made in float64."""
     factors, unit = (weights.within, 1.0) if weights.uniform is None else (None, weights.uniform)
     lam = lam * batch.scale * batch.scale
     if alpha == 0.0:
@@ -179,19 +184,19 @@ def _within_root(
 
 
 def _well_conditioned(root: Tensor, within: Tensor, failed: Tensor) -> bool:
-    """Whether a factorisation L L' of `within` went through with no pivot lost in the rounding of float32.
+    """Whether L L' = `within` was factorised without losing a pivot to float32 rounding.
 
-    A pivot is what is left of a dimension's variance once the dimensions before it are known. Rounding is relative to
-    the whole of that variance, so the two are compared; how wide the other dimensions are does not matter.
+    A pivot is the part of a dimension's variance that the dimensions before it do not explain. Rounding errors are
+    relative to the full variance of the dimension, so the pivot is compared with that; other dimensions do not matter.
     """
     return not failed and bool((root.diagonal().square() > _SMALLEST_PIVOT * within.diagonal()).all())
 
 
 def _ridge(variances: Tensor, between: Tensor, means: Tensor, lam: float) -> float:
-    """lam, raised to the least with which float64 can factorise S'_W.
+    """Return lam, raised to the smallest ridge with which float64 can factorise S'_W.
 
-    That is 16 d eps of the largest variance. Where all classes are points S_W says nothing; the variance between
-    them and the rounding of the means then give the bound.
+    That is 16 d eps times the largest variance. If all classes are single points, S_W is zero, and the bound comes from
+    the variance between them and the rounding of the means.
     """
     unit = 16 * len(variances) * _EPS
     ridge = max(lam, unit * float(variances.max()))

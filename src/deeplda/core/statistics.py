@@ -1,36 +1,50 @@
 """Statistics of the discriminant eigenvalues v, each as a loss to minimise.
 
-Each takes the symmetric matrix K with the eigenvalues v and returns minus the statistic, and a factor F of its
-derivative: if the loss is -sum f(v_i), then F F' = f'(K). Only `smallest` solves an eigenproblem.
+Each takes the symmetric matrix K with the eigenvalues v and returns minus the statistic, together with a factor F of
+the derivative: the derivative of the statistic at K is F F', or F diag(signs) F' for a user's function, whose
+derivative need not be positive. Only `smallest` and `user_defined` solve an eigenproblem.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import Literal
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-StatisticName = Literal["smallest", "wilks", "pillai", "hotelling"]
+from deeplda.core.checks import Statistic
+from deeplda.errors import got
 
 _EPS = torch.finfo(torch.float64).eps
 
 
-def valid_eigenvalues(matrix: Tensor, valid: int) -> Tensor:
-    """The `valid` largest eigenvalues of the symmetric `matrix`, ascending."""
-    values: Tensor = torch.linalg.eigvalsh(matrix)
-    return values[-valid:]
+class Evaluation(NamedTuple):
+    """Minus a statistic of a symmetric matrix K (k, k), and the derivative of the statistic at K.
+
+    Attributes:
+        loss: 0-d, minus the statistic.
+        factor: F, (k, r).
+        signs: (r,), so that the derivative is F diag(signs) F'; None if all are 1.
+    """
+
+    loss: Tensor
+    factor: Tensor
+    signs: Tensor | None = None
 
 
-def selected_count(eigenvalues: Tensor, epsilon: float) -> int:
-    """How many of the valid eigenvalues (ascending) are within `epsilon` of the smallest."""
-    ascending = eigenvalues.tolist()
-    return bisect_right(ascending, ascending[0] + epsilon)
+def evaluate(statistic: Statistic, matrix: Tensor, valid: int, epsilon: float) -> Evaluation:
+    """Evaluate a statistic, given by name or as a function, of the `valid` largest eigenvalues of `matrix` (k, k)."""
+    if callable(statistic):
+        return user_defined(statistic, matrix, valid)
+    if statistic == "smallest":
+        return Evaluation(*smallest(matrix, valid, epsilon))
+    return Evaluation(*{"wilks": wilks, "pillai": pillai, "hotelling": hotelling}[statistic](matrix, valid))
 
 
 def smallest(matrix: Tensor, valid: int, epsilon: float) -> tuple[Tensor, Tensor]:
-    """The paper's: minus the mean of the eigenvalues not above the smallest valid one plus epsilon."""
+    """The paper's statistic: minus the mean of the valid eigenvalues up to the smallest one plus epsilon."""
     values, vectors = torch.linalg.eigh(matrix)
     values, vectors = values[-valid:], vectors[:, -valid:]
     k = selected_count(values, epsilon)
@@ -38,33 +52,114 @@ def smallest(matrix: Tensor, valid: int, epsilon: float) -> tuple[Tensor, Tensor
 
 
 def wilks(matrix: Tensor, valid: int) -> tuple[Tensor, Tensor]:
-    """-(1/m) sum log(1 + v) = -(1/m) logdet(I + K)."""
-    root = _root_of_unit_plus(matrix)
+    """Wilks' lambda: -(1/m) sum log(1 + v) = -(1/m) logdet(I + K)."""
+    root = _root_of_identity_plus(matrix)
     inverse = torch.linalg.solve_triangular(root, torch.eye(len(matrix)).to(matrix), upper=False)
     return -2 * root.diagonal().log().sum() / valid, inverse.T / valid**0.5
 
 
 def pillai(matrix: Tensor, valid: int) -> tuple[Tensor, Tensor]:
-    """-(1/m) sum v / (1 + v) = -(1/m) tr[(I + K)^-1 K]."""
-    inverse = torch.cholesky_inverse(_root_of_unit_plus(matrix))
+    """Pillai's trace: -(1/m) sum v / (1 + v) = -(1/m) tr[(I + K)^-1 K]."""
+    inverse = torch.cholesky_inverse(_root_of_identity_plus(matrix))
     return -(inverse * matrix).sum() / valid, inverse / valid**0.5
 
 
 def hotelling(matrix: Tensor, valid: int) -> tuple[Tensor, Tensor]:
-    """-(1/m) sum v = -(1/m) tr K, of all eigenvalues of K: those that are not valid are 0, but with "dorfer"."""
+    """Hotelling's trace: -(1/m) sum v = -(1/m) tr K.
+
+    The trace adds up all eigenvalues of K. Those that are not valid are 0, except with scatter="dorfer".
+    """
     return -matrix.trace() / valid, torch.eye(len(matrix)).to(matrix) / valid**0.5
 
 
-def evaluate(statistic: StatisticName, matrix: Tensor, valid: int, epsilon: float) -> tuple[Tensor, Tensor]:
-    """Minus the statistic of `matrix` (k, k) with so many valid eigenvalues, and F (k, r) with F F' = f'(matrix)."""
-    if statistic == "smallest":
-        return smallest(matrix, valid, epsilon)
-    return {"wilks": wilks, "pillai": pillai, "hotelling": hotelling}[statistic](matrix, valid)
+def user_defined(statistic: Callable[[Tensor], Tensor], matrix: Tensor, valid: int) -> Evaluation:
+    """A user's function f of the ascending valid eigenvalues, whose derivative comes from autograd.
+
+    With g_i = df / dv_i and the eigenvectors u_i, the derivative at K is sum g_i u_i u_i'. The eigenvectors themselves
+    are not differentiated. Raises TypeError or ValueError unless f returns a finite 0-d tensor with finite derivatives.
+    """
+    values, vectors = torch.linalg.eigh(matrix)
+    values, vectors = values[-valid:], vectors[:, -valid:]
+    # The caller may be in inference mode, whose tensors autograd rejects.
+    with torch.inference_mode(False), torch.enable_grad():
+        eigenvalues = values.clone().requires_grad_()
+        result = statistic(eigenvalues)
+        _check_result(result, values)
+        slopes = _slopes(result, eigenvalues)
+    return Evaluation(-result.detach().to(values), vectors * slopes.abs().sqrt(), slopes.sign())
 
 
-def _root_of_unit_plus(matrix: Tensor) -> Tensor:
-    """The Cholesky factor of I + K. Beyond 1/eps the unit is lost in the rounding of K and is raised to it."""
+def valid_eigenvalues(matrix: Tensor, valid: int) -> Tensor:
+    """Return the `valid` largest eigenvalues of the symmetric `matrix`, ascending."""
+    values: Tensor = torch.linalg.eigvalsh(matrix)
+    return values[-valid:]
+
+
+def selected_count(eigenvalues: Tensor, epsilon: float) -> int:
+    """Count the eigenvalues (ascending) that are within `epsilon` of the smallest."""
+    ascending = eigenvalues.tolist()
+    return bisect_right(ascending, ascending[0] + epsilon)
+
+
+def _root_of_identity_plus(matrix: Tensor) -> Tensor:
+    """Return the Cholesky factor of I + K.
+
+    If K is larger than about 1 / eps, adding 1 would be lost to rounding; a larger multiple of I is added then.
+    """
     total = matrix.clone()
     total.diagonal().add_((16 * len(matrix) * _EPS * matrix.diagonal().max()).clamp(min=1.0))
     root: Tensor = torch.linalg.cholesky_ex(total)[0]
     return root
+
+
+def _check_result(result: object, eigenvalues: Tensor) -> None:
+    if not isinstance(result, Tensor):
+        raise TypeError(
+            got(
+                f"statistic returned an object of type {type(result).__name__}",
+                need="a 0-d tensor",
+                do="compute it from the eigenvalues with PyTorch operations",
+            )
+        )
+    if result.ndim != 0 or not result.is_floating_point():
+        raise ValueError(
+            got(
+                f"statistic returned a tensor of shape {tuple(result.shape)} and dtype {result.dtype}",
+                need="a 0-d floating-point tensor",
+                do="reduce the eigenvalues to one number, for instance with mean()",
+            )
+        )
+    if not result.isfinite():
+        raise ValueError(
+            got(
+                f"statistic returned {result.item()} for the eigenvalues {_range_of(eigenvalues)}",
+                need="a finite number",
+                do="use a function that is defined for all eigenvalues of a batch",
+            )
+        )
+
+
+def _slopes(result: Tensor, eigenvalues: Tensor) -> Tensor:
+    """Return the derivatives of `result` at `eigenvalues` (m,)."""
+    slopes = torch.autograd.grad(result, eigenvalues, allow_unused=True)[0] if result.requires_grad else None
+    if slopes is None:
+        raise ValueError(
+            got(
+                "statistic returned a tensor without a gradient at the eigenvalues",
+                need="a differentiable function of them",
+                do="compute it with PyTorch operations, without detach(), item() or NumPy",
+            )
+        )
+    if not slopes.isfinite().all():
+        raise ValueError(
+            got(
+                f"statistic has derivatives from {_range_of(slopes)} at the eigenvalues {_range_of(eigenvalues)}",
+                need="finite derivatives",
+                do="use a function that is differentiable there",
+            )
+        )
+    return slopes
+
+
+def _range_of(values: Tensor) -> str:
+    return f"{values.min().item():.4g} to {values.max().item():.4g}"

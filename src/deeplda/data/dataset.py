@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeplda.errors import InputError, got
-from deeplda.sampling import stratified
 
 Inputs = NDArray[np.uint8] | NDArray[np.float32]
 Labels = NDArray[np.int64]
@@ -136,7 +135,10 @@ def _part_size(samples: int, share: float) -> int:
 
 
 def _split_off(part: Part, size: int, rng: np.random.Generator, name: str, kind: str) -> tuple[Part, Part]:
-    rest, taken = stratified(part.labels, size, rng)
+    # Imported here because it imports torch, which listing data sets does not need.
+    from deeplda.sampling import stratified_split
+
+    rest, taken = stratified_split(part.labels, size, rng)
     if not len(taken):
         raise InputError(
             got(

@@ -1,1 +1,1 @@
-"""Recipes, and what is done with many runs."""
+"""Recipes, sweeps of many runs, and tables that compare their results with the paper's."""

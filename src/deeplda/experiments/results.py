@@ -1,56 +1,75 @@
-"""The results of a sweep, read from its finished runs: one row a trial, or grouped by setting."""
+"""The results of a sweep, read from its finished runs, and paired comparisons of them."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from math import sqrt
 from pathlib import Path
-from typing import Any, NamedTuple
+from statistics import fmean, stdev
+from typing import Literal
 
 from deeplda.errors import InputError
-from deeplda.experiments.sweeps.definition import Definition, sweep_file
+from deeplda.experiments.sweep_definition import SweepDefinition, TrialSettings, sweep_file
+from deeplda.formatting import counted, points
 from deeplda.io import write_text
 from deeplda.training.config import RunConfig
+from deeplda.training.metrics import EpochRow, Scores, SummaryRow
 from deeplda.training.run_folder import read_metrics, summary_row
 
-_NAMED = ("objective", "alpha", "subclasses", "seed")
+# Settings of a trial that have their own attribute in RunGroup; the seed tells the runs of a group apart.
+_NAMED = ("objective", "alpha", "statistic", "subclasses", "seed")
+_CONFIDENCE = 0.95
+# Less than one sample in any test set: such a difference is a rounding error.
+_NO_SPREAD = 1e-9
+
+Verdict = Literal["better", "worse", "no significant difference", "not comparable"]
 
 
 @dataclass(frozen=True)
-class Setting:
-    """All runs that differ in nothing but the seed.
+class RunGroup:
+    """All runs that differ only in their seed.
 
     Attributes:
-        alpha: None for cross-entropy.
+        objective: "cce"; "rdlda" or "dlda" for the paper's statistic with alpha below 1 or equal to 1; else "lda". It
+            depends only on what was optimised, not on the name by which the objective was chosen.
+        alpha, statistic: None for cross-entropy.
         other: further settings that differ between the trials of the sweep.
-        validation: accuracy by seed, of the predictor that decides: it alone chooses.
-        test: accuracy by predictor, then by seed; "NAME mirrored" where images and mirror images were averaged.
-        runs: the run folders by seed.
+        validation: accuracy by seed of the predictor that decides; model selection uses only this.
+        test: accuracy by predictor, then by seed; "NAME mirrored" averages each image with its mirror image.
+        runs: run folders by seed.
     """
 
-    objective: str
+    objective: Literal["lda", "rdlda", "dlda", "cce"]
     alpha: float | None
+    statistic: str | None
     subclasses: int | str
-    other: dict[str, Any]
+    other: TrialSettings
     validation: dict[int, float] = field(default_factory=dict)
     test: dict[str, dict[int, float]] = field(default_factory=dict)
     runs: dict[int, Path] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
-        """In words: "RDLDA alpha=0.2"."""
-        if self.alpha is None:
-            name = "cross-entropy"
-        else:
-            name = "DLDA (alpha=1)" if self.alpha == 1 else f"RDLDA alpha={self.alpha:g}"
-        parts = [name] if self.subclasses == 1 else [name, f"k={self.subclasses}"]
+        """A description such as "RDLDA alpha=0.2"."""
+        parts = [self._objective_label()]
+        if self.subclasses != 1:
+            parts.append(f"k={self.subclasses}")
         parts += [
             f"{key}={value:.3g}" if isinstance(value, float) else f"{key}={value}" for key, value in self.other.items()
         ]
         return ", ".join(parts)
+
+    def _objective_label(self) -> str:
+        if self.objective == "cce":
+            return "cross-entropy"
+        if self.objective == "dlda":
+            return "DLDA (alpha=1)"
+        name = "RDLDA" if self.objective == "rdlda" else f"LDA {self.statistic}"
+        return name if self.alpha == 1 else f"{name} alpha={self.alpha:g}"
 
     @property
     def predictor(self) -> str:
@@ -60,121 +79,172 @@ class Setting:
 
 @dataclass(frozen=True)
 class SweepResults:
-    """What a sweep found so far; settings in the order of its definition."""
+    """The results of a sweep so far; groups are in the order of its definition."""
 
-    folder: Path
-    definition: Definition
-    settings: tuple[Setting, ...]
+    definition: SweepDefinition
+    groups: tuple[RunGroup, ...]
     done: int
     trials: int
 
 
+@dataclass(frozen=True)
+class _FinishedTrial:
+    """A finished trial; `other` are its own settings except those that are named in RunGroup."""
+
+    run: Path
+    config: RunConfig
+    other: TrialSettings
+    summary: SummaryRow
+    validation: Scores
+    test: Scores
+
+    def test_accuracies(self) -> dict[str, float]:
+        """Return accuracy by predictor; the predictor that decides comes first."""
+        found = {name: scores.accuracy for name, scores in self.test.predictors.items()}
+        if mirrored := self.summary.mirrored.get("test"):
+            found |= {f"{name} mirrored": scores.accuracy for name, scores in mirrored.predictors.items()}
+        return found
+
+
 def read_results(folder: Path) -> SweepResults:
-    """The finished runs of the sweep in `folder`. Raises InputError where it is no sweep, or none is finished."""
+    """Read the finished runs of a sweep. Raises InputError if the folder is not a sweep's or has no finished run."""
     file = sweep_file(folder)
     if not file.exists():
-        raise InputError(f"{folder} is no sweep: it has no {file.name}: check the name; deeplda sweep makes one")
-    definition = Definition.read(file)
-    settings: dict[str, Setting] = {}
-    finished = list(_finished(folder, definition))
+        raise InputError(f"{folder} is not a sweep: it has no {file.name}; check the name, or run deeplda sweep first")
+    definition = SweepDefinition.read(file)
+    groups: dict[str, RunGroup] = {}
+    finished = list(_finished_trials(folder, definition))
     for trial in finished:
-        found = _setting(trial.config, trial.other)
-        found = settings.setdefault(json.dumps([found.label, found.alpha, trial.other]), found)
-        _add(found, trial)
+        new = _empty_group(trial)
+        group = groups.setdefault(json.dumps([new.label, new.alpha, new.statistic, new.other]), new)
+        seed = trial.config.seed
+        group.validation[seed] = trial.validation.accuracy
+        group.runs[seed] = trial.run
+        for name, accuracy in trial.test_accuracies().items():
+            group.test.setdefault(name, {})[seed] = accuracy
     if not finished:
-        raise InputError(f"{folder} has no finished trial yet: go on with deeplda sweep --sweep {folder}")
-    return SweepResults(folder, definition, tuple(settings.values()), len(finished), len(definition.trials()))
+        raise InputError(
+            f"{folder} has no finished trial of its {file.name}: continue with deeplda sweep --sweep {folder}"
+        )
+    return SweepResults(definition, tuple(groups.values()), len(finished), len(definition.trials()))
 
 
-def write_trials(folder: Path, definition: Definition) -> None:
-    """Write trials.csv: of every finished trial what it was set to and what came out, accuracies in percent.
+def write_trials(folder: Path, definition: SweepDefinition) -> None:
+    """Write trials.csv: settings and results of every finished trial, with accuracies in percent.
 
-    Balanced accuracy and area under the ROC curve are the deciding predictor's, `eigenvalues` those of the last epoch.
-    Where no trial is finished, nothing is written.
+    Balanced accuracy and the area under the ROC curve are those of the predictor that decides; the eigenvalues are
+    those of the last epoch. Nothing is written if no trial is finished.
     """
-    trials = list(_finished(folder, definition))
+    trials = list(_finished_trials(folder, definition))
     if not trials:
         return
-    rows = [(_settings(trial), _outcome(trial)) for trial in trials]
+    rows = [(_settings_cells(trial), _result_cells(trial)) for trial in trials]
     columns = dict.fromkeys(name for part in zip(*rows, strict=True) for cells in part for name in cells)
     stream = io.StringIO()
     writer = csv.DictWriter(stream, list(columns), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(settings | outcome for settings, outcome in rows)
+    writer.writerows(settings | results for settings, results in rows)
     write_text(folder / "trials.csv", stream.getvalue())
 
 
-class _Trial(NamedTuple):
-    """A finished trial; `other` is what it was set to besides objective, alpha, subclasses and seed."""
-
-    run: Path
-    config: RunConfig
-    other: dict[str, Any]
-    summary: dict[str, Any]
+def percent_cell(share: float | None, digits: int = 2) -> str:
+    """Return a share in percent without the sign, for a column that names the unit; "" for None."""
+    return "" if share is None else f"{100 * share:.{digits}f}"
 
 
-def _finished(folder: Path, definition: Definition) -> Iterator[_Trial]:
+def _finished_trials(folder: Path, definition: SweepDefinition) -> Iterator[_FinishedTrial]:
     for name, own in definition.trials().items():
         run = folder / "trials" / name
         summary = summary_row(run)
-        # Of an autoencoder there would be no accuracies.
-        if summary is None or not summary["validation"] or not summary["test"] or "class_names" not in summary:
+        if summary is None or not isinstance(summary.validation, Scores) or not isinstance(summary.test, Scores):
             continue
         config = RunConfig.read(run / "run.toml")
-        other = _drawn(config) if definition.search else {key: own[key] for key in own if key not in _NAMED}
-        yield _Trial(run, config, other, summary)
+        other: TrialSettings = {key: value for key, value in own.items() if key not in _NAMED}
+        if definition.search:
+            other = {"lam": config.lam, "learning_rate": config.learning_rate}
+        yield _FinishedTrial(run, config, other, summary, summary.validation, summary.test)
 
 
-def _settings(trial: _Trial) -> dict[str, Any]:
+def _empty_group(trial: _FinishedTrial) -> RunGroup:
     config = trial.config
-    named = {"trial": trial.run.name, "objective": config.objective, "seed": config.seed}
-    if config.objective != "cce":
-        named |= {"alpha": config.alpha, "subclasses": config.subclasses}
-    return named | trial.other
-
-
-def _outcome(trial: _Trial) -> dict[str, Any]:
-    summary = trial.summary
-    found = {"validation": _percent(summary["validation"]["accuracy"])}
-    deciding = next(iter(summary["test"]["predictors"].values()))
-    found |= {"test balanced": _percent(deciding["balanced_accuracy"]), "test auc": _four_digits(deciding.get("auc"))}
-    found |= {f"test {name}": _percent(accuracy) for name, accuracy in _test_accuracies(summary).items()}
-    found |= {"seconds": f"{summary['seconds']:.0f}", "pflop": f"{summary.get('flops', 0) / 1e15:.3g}"}
-    eigenvalues = [row["eigenvalues"] for row in read_metrics(trial.run) if row.get("eigenvalues")]
-    if eigenvalues:
-        found["eigenvalues"] = " ".join(f"{value:.3g}" for value in eigenvalues[-1])
-    return found
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.2f}"
-
-
-def _four_digits(value: float | None) -> str:
-    return "" if value is None else f"{value:.4f}"
-
-
-def _setting(config: RunConfig, other: dict[str, Any]) -> Setting:
     if config.objective == "cce":
-        return Setting("cce", None, config.subclasses, other)
-    return Setting("dlda" if config.alpha == 1 else "rdlda", config.alpha, config.subclasses, other)
+        return RunGroup("cce", None, None, config.subclasses, trial.other)
+    papers: Literal["rdlda", "dlda"] = "dlda" if config.alpha == 1 else "rdlda"
+    objective = papers if config.statistic == "smallest" else "lda"
+    return RunGroup(objective, config.alpha, config.statistic, config.subclasses, trial.other)
 
 
-def _drawn(config: RunConfig) -> dict[str, Any]:
-    """What a search draws besides alpha."""
-    return {"lam": config.lam, "learning_rate": config.learning_rate, "statistic": config.statistic}
+def _settings_cells(trial: _FinishedTrial) -> TrialSettings:
+    config = trial.config
+    cells: TrialSettings = {"trial": trial.run.name, "objective": config.objective, "seed": config.seed}
+    if config.objective != "cce":
+        cells |= {"alpha": config.alpha, "subclasses": config.subclasses, "statistic": config.statistic}
+    return cells | trial.other
 
 
-def _add(setting: Setting, trial: _Trial) -> None:
-    seed = trial.config.seed
-    setting.validation[seed] = trial.summary["validation"]["accuracy"]
-    setting.runs[seed] = trial.run
-    for name, accuracy in _test_accuracies(trial.summary).items():
-        setting.test.setdefault(name, {})[seed] = accuracy
+def _result_cells(trial: _FinishedTrial) -> dict[str, str]:
+    decides = next(iter(trial.test.predictors.values()))
+    cells = {
+        "validation": percent_cell(trial.validation.accuracy),
+        "test balanced": percent_cell(decides.balanced_accuracy),
+        "test auc": "" if decides.auc is None else f"{decides.auc:.4f}",
+    }
+    cells |= {f"test {name}": percent_cell(accuracy) for name, accuracy in trial.test_accuracies().items()}
+    cells |= {"seconds": f"{trial.summary.seconds:.0f}", "pflop": f"{trial.summary.flops / 1e15:.3g}"}
+    spectra = [row.eigenvalues for row in read_metrics(trial.run) if isinstance(row, EpochRow) and row.eigenvalues]
+    if spectra:
+        cells["eigenvalues"] = " ".join(f"{value:.3g}" for value in spectra[-1])
+    return cells
 
 
-def _test_accuracies(summary: dict[str, Any]) -> dict[str, float]:
-    """By predictor, the one that decides first."""
-    mirrored = summary.get("mirrored", {}).get("test") or {"predictors": {}}
-    scores = summary["test"]["predictors"] | {f"{name} mirrored": its for name, its in mirrored["predictors"].items()}
-    return {name: its["accuracy"] for name, its in scores.items()}
+@dataclass(frozen=True)
+class PairedComparison:
+    """The difference between two groups of runs over their common seeds.
+
+    `low` and `high` are the 95 % confidence interval of the mean difference, by Student's t. They are None with fewer
+    than two seeds, and if the difference is the same for every seed (which happens with accuracies on few samples),
+    because that does not allow an estimate of the spread.
+    """
+
+    n: int
+    mean: float | None
+    low: float | None
+    high: float | None
+
+    @property
+    def verdict(self) -> Verdict:
+        """Better or worse if the interval excludes zero."""
+        if self.low is None or self.high is None:
+            return "not comparable"
+        return "better" if self.low > 0 else "worse" if self.high < 0 else "no significant difference"
+
+    def sentence(self, ours: str, theirs: str) -> str:
+        """Return the comparison in words. The differences are shares, shown as percentage points."""
+        if self.mean is None:
+            return f"{ours} and {theirs} have no seed in common and cannot be compared."
+        if self.low is None or self.high is None:
+            difference = f"{ours} differs from {theirs} by {points(self.mean)}"
+            if self.n == 1:
+                return f"{difference} on the only common seed, and one seed is not enough to judge."
+            return f"{difference} on each of {self.n} seeds, which leaves no spread to judge by."
+        interval = f"{points(self.mean)}, 95 % interval {100 * self.low:+.2f} to {100 * self.high:+.2f}"
+        over = f"over {counted(self.n, 'seed')} ({interval})"
+        if self.verdict == "no significant difference":
+            return f"{ours} and {theirs} do not differ significantly {over}."
+        return f"{ours} is {self.verdict} than {theirs} {over}."
+
+
+def compare(ours: Mapping[int, float], theirs: Mapping[int, float]) -> PairedComparison:
+    """Compare two groups of runs, each given as results by seed, over the seeds that they have in common."""
+    differences = [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
+    n = len(differences)
+    if n == 0:
+        return PairedComparison(0, None, None, None)
+    mean = fmean(differences)
+    if n == 1 or (mean and max(differences) - min(differences) < _NO_SPREAD):
+        return PairedComparison(n, mean, None, None)
+
+    from scipy.special import stdtrit
+
+    half = float(stdtrit(n - 1, (1 + _CONFIDENCE) / 2)) * stdev(differences) / sqrt(n)
+    return PairedComparison(n, mean, mean - half, mean + half)

@@ -1,4 +1,4 @@
-"""Networks that embed samples: the paper's DorferNet, smaller ones, and any of the user's own by name."""
+"""Networks that embed samples: the paper's DorferNet, smaller and faster ones, and your own by name."""
 
 from deeplda.networks.autoencoder import (
     Autoencoder,
@@ -11,7 +11,14 @@ from deeplda.networks.autoencoder import (
 from deeplda.networks.dorfernet import DorferNet
 from deeplda.networks.fastnet import FastNet
 from deeplda.networks.inspection import LayerRow, describe, training_flops
-from deeplda.networks.registry import NETWORKS, NetworkBuilder, StartsFromData, build_network, default_network
+from deeplda.networks.registry import (
+    NETWORKS,
+    NetworkBuilder,
+    StartsFromData,
+    build_network,
+    check_network,
+    default_network,
+)
 from deeplda.networks.small import MLP, ConvNetSmall
 
 __all__ = [
@@ -29,6 +36,7 @@ __all__ = [
     "StartsFromData",
     "build_autoencoder",
     "build_network",
+    "check_network",
     "default_network",
     "describe",
     "reconstruction_error",

@@ -1,4 +1,4 @@
-"""Autoencoders: networks that reconstruct their input from a small embedding, in which classes are split."""
+"""Autoencoders: networks that reconstruct their input from a small embedding, in which classes are then clustered."""
 
 from collections.abc import Sequence
 from math import prod
@@ -19,9 +19,11 @@ from deeplda.networks.layers import (
 
 
 class EncoderDecoder(nn.Module):
-    """An encoder to an embedding within (-1, 1) and a decoder back; what the autoencoders share.
+    """Base class of the autoencoders: an encoder to an embedding within (-1, 1), and a decoder back.
 
-    Attributes: encoder and decoder, modules; embedding_dim, the width of the embedding.
+    Attributes:
+        encoder, decoder: the two modules.
+        embedding_dim: width of the embedding.
     """
 
     def __init__(self, encoder: nn.Module, decoder: nn.Module, embedding_dim: int) -> None:
@@ -41,24 +43,25 @@ class EncoderDecoder(nn.Module):
         return samples
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """The reconstruction of samples (n, *sample_shape), of the same shape."""
+        """Reconstruct samples (n, *sample_shape); the result has the same shape."""
         return self.decode(self.encode(inputs))
 
 
 class Autoencoder(EncoderDecoder):
-    """The paper's autoencoder for images within (0, 1), that is x / 255; its reconstructions are within (0, 1) too.
+    """The paper's autoencoder for images scaled to (0, 1), that is x / 255; reconstructions are within (0, 1) too.
 
-    The encoder is DorferNet's first three blocks and a linear layer, with batch normalisation and Tanh. The decoder
-    is the same backwards: a linear layer, then for each block an enlargement, to the very size that was pooled, and
-    its convolutions in reverse; a Sigmoid ends it. There is no dropout: it would hide parts of the image that are to
-    be reconstructed, and a bottleneck of 256 numbers restrains the network already.
+    The encoder consists of DorferNet's first three blocks and a linear layer, with batch normalisation and Tanh. The
+    decoder reverses it: a linear layer, then for each block an upsampling to the size before pooling and the block's
+    convolutions in reverse order, and a Sigmoid at the end. There is no dropout: it would hide parts of the image that
+    have to be reconstructed, and a bottleneck of 256 numbers constrains the network enough.
 
     Args:
-        sample_shape: (channels, height, width) of one image, any number of channels, sides of 24 or more.
-        embedding_dim: the width of the embedding, 256 in the paper.
+        sample_shape: (channels, height, width) of one image: any number of channels, sides of at least 24 pixels.
+        embedding_dim: width of the embedding, 256 in the paper.
         width: factor on the channels of every hidden layer; the embedding keeps its width.
 
-    Raises InputError for a sample that is no image or too small, a width that leaves no channel, or no embedding.
+    Raises InputError if the samples are not images or too small, if `width` leaves a layer without channels, or if
+    `embedding_dim` is less than 1.
     """
 
     def __init__(self, sample_shape: Sequence[int], embedding_dim: int = 256, *, width: float = 1.0) -> None:
@@ -68,11 +71,11 @@ class Autoencoder(EncoderDecoder):
 
 
 class SmallAutoencoder(EncoderDecoder):
-    """As `Autoencoder`, for images too small for it, such as the 8 x 8 digits: two blocks, with ConvNetSmall's widths.
+    """Like `Autoencoder`, for smaller images such as the 8 x 8 digits: two blocks, with ConvNetSmall's widths.
 
     Args:
-        sample_shape: (channels, height, width) of one image, any number of channels, sides of 4 or more.
-        embedding_dim: the width of the embedding; a quarter of the image's values, 256 at most, where not given.
+        sample_shape: (channels, height, width) of one image: any number of channels, sides of at least 4 pixels.
+        embedding_dim: width of the embedding; by default a quarter of the number of values in an image, at most 256.
         width: factor on the channels of every hidden layer; the embedding keeps its width.
 
     Raises InputError as `Autoencoder` does.
@@ -88,17 +91,19 @@ class SmallAutoencoder(EncoderDecoder):
 
 
 class RowAutoencoder(EncoderDecoder):
-    """An autoencoder for rows of standardised numbers: two hidden layers to an embedding with Tanh, and two back.
+    """An autoencoder for rows of standardised numbers, with two hidden layers before and after a Tanh embedding.
 
-    The decoder's end is linear, not a Sigmoid as for images: standardised numbers are not within (0, 1).
+    The decoder ends in a linear layer, not in a Sigmoid as for images, because standardised numbers may lie outside
+    (0, 1).
 
     Args:
         sample_shape: (features,) of one row.
-        embedding_dim: the width of the embedding; the number of features, 16 at most, where not given. Rows of fewer
-            features need no bottleneck to be clustered, and one would lose what sets their groups apart.
+        embedding_dim: width of the embedding; by default the number of features, at most 16. Rows with fewer features
+            can be clustered without a bottleneck, which might lose the difference between their groups.
         width: factor on the units of every hidden layer; the embedding keeps its width.
 
-    Raises InputError for a sample that is no row, a width that leaves no unit, or no embedding.
+    Raises InputError if the samples are not rows, if `width` leaves a layer without units, or if `embedding_dim` is
+    less than 1.
     """
 
     def __init__(self, sample_shape: Sequence[int], embedding_dim: int | None = None, *, width: float = 1.0) -> None:
@@ -113,9 +118,9 @@ class RowAutoencoder(EncoderDecoder):
 
 
 def build_autoencoder(sample_shape: Sequence[int], *, width: float = 1.0) -> EncoderDecoder:
-    """The autoencoder that suits samples of `sample_shape`, (features,) or (channels, height, width).
+    """Build the autoencoder for samples of `sample_shape`, (features,) or (channels, height, width).
 
-    Raises InputError for another shape, images with a side below 4, or a width that leaves no channel.
+    Raises InputError for any other shape, for images with a side below 4, or if `width` leaves a layer empty.
     """
     if len(sample_shape) == 1:
         return RowAutoencoder(sample_shape, width=width)
@@ -125,17 +130,17 @@ def build_autoencoder(sample_shape: Sequence[int], *, width: float = 1.0) -> Enc
 
 
 def reconstruction_error(reconstruction: Tensor, inputs: Tensor) -> Tensor:
-    """The paper's Eq. reconstruction error: 1/n sum over samples of |x - x^|^2, a scalar.
+    """The paper's reconstruction error, a scalar: the mean over samples of |x - x^|^2.
 
-    The squares of a sample are summed, not averaged, as the equation has it: divide by the number of values in a
-    sample to compare images of different sizes. Raises ValueError where the shapes differ.
+    As in the paper's equation, the squares of a sample are summed, not averaged: divide by the number of values in a
+    sample to compare images of different sizes. Raises ValueError if the shapes differ.
     """
     if reconstruction.shape != inputs.shape:
         raise ValueError(
             got(
                 f"a reconstruction of shape {tuple(reconstruction.shape)}",
-                need=f"that of the inputs, {tuple(inputs.shape)}",
-                do="pass what the autoencoder gave for these inputs",
+                need=f"the inputs' shape {tuple(inputs.shape)}",
+                do="pass the autoencoder's output for these inputs",
             )
         )
     return nn.functional.mse_loss(reconstruction, inputs, reduction="sum") / len(inputs)
@@ -148,27 +153,27 @@ def _dense(inputs: int, units: int, outputs: int) -> list[nn.Module]:
 def _convolutional(
     blocks: Sequence[Sequence[int]], sample_shape: Sequence[int], embedding_dim: int
 ) -> tuple[nn.Module, nn.Module]:
-    """Encoder and decoder of convolutions.
+    """Build a convolutional encoder and decoder.
 
     Args:
-        blocks: for each block that ends in pooling, the channels along its convolutions, first those that come in.
+        blocks: for each block that ends in pooling, the channels before, between and after its convolutions.
     """
     check_embedding_dim(embedding_dim)
     sizes = [(sample_shape[1] >> poolings, sample_shape[2] >> poolings) for poolings in range(len(blocks) + 1)]
     hidden = (blocks[-1][-1], *sizes[-1])
 
     down = [layer for channels in blocks for layer in (*conv_group(channels), nn.MaxPool2d(2))]
-    # What ReLU and pooling hand on is positive and moves the mean of the response, which would drive the Tanh into
-    # its flat ends; batch normalisation takes the mean away.
+    # The output of ReLU and pooling is positive, so the response would have a mean that saturates the Tanh; batch
+    # normalisation removes the mean.
     embed = [nn.Linear(prod(hidden), embedding_dim, bias=False), nn.BatchNorm1d(embedding_dim), nn.Tanh()]
     encoder = nn.Sequential(*down, nn.Flatten(), *embed)
 
     up: list[nn.Module] = [nn.Linear(embedding_dim, prod(hidden), bias=False), nn.Unflatten(1, hidden)]
     up += [nn.BatchNorm2d(hidden[0]), nn.ReLU(inplace=True)]
     for channels, size in zip(reversed(blocks), reversed(sizes[:-1]), strict=True):
-        # The size itself and not a factor of 2: a side that was odd is odd again.
+        # The size itself instead of a factor of 2, so that an odd side is restored.
         up += [nn.Upsample(size=size), *conv_group(channels[::-1])]
-    # The last convolution gives the image: with a bias, and a Sigmoid for batch normalisation and ReLU.
+    # The last convolution produces the image: it has a bias, and a Sigmoid replaces batch normalisation and ReLU.
     up[-3:] = [nn.Conv2d(blocks[0][1], blocks[0][0], 3, padding=1), nn.Sigmoid()]
     decoder = nn.Sequential(*up)
     he_initialise(encoder)

@@ -8,23 +8,25 @@ from deeplda.networks.layers import check_embedding_dim, conv_bn_relu, conv_grou
 
 
 class DorferNet(nn.Module):
-    """The paper's table "DorferNet", which Dorfer et al. call OurNet.
+    """The network in the paper's table "DorferNet"; Dorfer et al. call it OurNet.
 
     Images (n, channels, height, width) -> embeddings (n, embedding_dim).
 
-    The six blocks are the six parts of the table. The paper leaves three things open, read here as follows: the
-    output, 10 in the table, is `embedding_dim`; dropout is of single values, not of whole channels; where a side is
-    odd, pooling drops the last row or column. The output is never negative: its ReLU comes before the average.
+    The six blocks are the six parts of the table. The paper leaves three points open, and we read them as follows: the
+    output width, 10 in the table, is `embedding_dim`; dropout acts on single values, not on complete channels; if a
+    side is odd, pooling drops its last row or column. The output is never negative, because its ReLU precedes the
+    average.
 
     Args:
-        sample_shape: (channels, height, width) of one image, any number of channels, sides of 24 or more.
-        embedding_dim: the width of the output.
+        sample_shape: (channels, height, width) of one image: any number of channels, sides of at least 24 pixels.
+        embedding_dim: width of the output.
         width: factor on the channels of every hidden layer; the output keeps its width.
 
-    Raises InputError for a sample that is no image or too small, a width that leaves no channel, or no output.
+    Raises InputError if the samples are not images or too small, if `width` leaves a layer without channels, or if
+    `embedding_dim` is less than 1.
     """
 
-    # Three poolings halve the image, and the 3x3 convolution without padding needs 3 x 3 of what is left.
+    # Three poolings halve the image, and the 3x3 convolution without padding needs 3 x 3 of the rest.
     least_side = 24
 
     def __init__(self, sample_shape: Sequence[int], embedding_dim: int, *, width: float = 1.0) -> None:
@@ -52,7 +54,10 @@ class DorferNet(nn.Module):
 
 
 def pooled_blocks(channels: int, width: float) -> list[list[int]]:
-    """The channels along the convolutions of the blocks that end in pooling, 1 to 3; first those that come in."""
+    """Return the channels before, between and after the convolutions of blocks 1 to 3, which end in pooling.
+
+    `channels` is the number of channels of the images.
+    """
     c64, c128, c256 = (scaled(count, width) for count in (64, 128, 256))
     return [[channels, c64, c64], [c64, c128, c128], [c128, c256, c256, c256, c256]]
 

@@ -1,4 +1,4 @@
-"""FastNet: a network for short budgets on small colour or grey images."""
+"""FastNet: a network for small colour or grey images that trains well within a short budget."""
 
 from __future__ import annotations
 
@@ -9,83 +9,34 @@ from torch import Tensor, nn
 
 from deeplda.networks.layers import check_embedding_dim, image_channels, scaled
 
+# Weight of the newest batch in the running mean and variance: a short training has few batches to forget early ones.
+_MOMENTUM = 0.4
+# Height and width of the patches that are whitened.
 _SIDE = 2
-# Added to the variance of each direction, of images of variance about 1: far below it there is noise to leave small.
+# Added to the variance of each direction, for images of variance about 1, so that mere noise is not amplified.
 _NOISE = 5e-4
 _IMAGES_AT_ONCE = 100
 
 
-class Whitening(nn.Module):
-    """2x2 convolution whose responses on the images of `start_from` are uncorrelated and of variance near 1.
-
-    Images (n, channels, h, w) -> (n, 8 channels, h - 1, w - 1): the directions of the patches, the strongest first,
-    then their negatives, so that what follows sees both signs through its nonlinearity. The filters are not trained,
-    the bias is. Until `start_from` they are random directions.
-    """
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.outputs = 2 * channels * _SIDE**2
-        self.convolution = nn.Conv2d(channels, self.outputs, _SIDE)
-        self.convolution.weight.requires_grad_(False)
-        size = channels * _SIDE**2
-        self._set(nn.init.orthogonal_(torch.empty(size, size)))
-
-    def forward(self, images: Tensor) -> Tensor:
-        responses: Tensor = self.convolution(images)
-        return responses
-
-    def start_from(self, images: Tensor) -> None:
-        """Compute the filters from images (n, channels, h, w), prepared as the network gets them."""
-        variances, directions = torch.linalg.eigh(patch_covariance(images))
-        scaled = directions / (variances.clamp(min=0) + _NOISE).sqrt()
-        self._set(scaled.T.flip(0))
-
-    @torch.no_grad()
-    def _set(self, filters: Tensor) -> None:
-        """From one filter a row; their negatives follow."""
-        weight = self.convolution.weight
-        weight.copy_(torch.cat([filters, -filters]).reshape(weight.shape))
-        assert self.convolution.bias is not None
-        nn.init.zeros_(self.convolution.bias)
-
-
-def patch_covariance(images: Tensor) -> Tensor:
-    """Of all 2x2 patches about their mean, in float64: (4 channels, 4 channels), in the order of a filter's weights."""
-    total: Tensor | float = 0.0
-    products: Tensor | float = 0.0
-    count = 0
-    for start in range(0, len(images), _IMAGES_AT_ONCE):
-        patches = images[start : start + _IMAGES_AT_ONCE].double().unfold(2, _SIDE, 1).unfold(3, _SIDE, 1)
-        rows = patches.permute(0, 2, 3, 1, 4, 5).flatten(0, 2).flatten(1)
-        total, products, count = total + rows.sum(0), products + rows.T @ rows, count + len(rows)
-    mean = total / count
-    assert isinstance(mean, Tensor)
-    return products / count - mean.outer(mean)
-
-
-# The share of the newest batch in the running mean and variance: a short training has few batches to forget early ones.
-_MOMENTUM = 0.4
-
-
 class FastNet(nn.Module):
-    """Whitened patches, three groups of two 3x3 convolutions of 64, 256 and 256 channels, and a linear output.
+    """Whitened patches, three groups of two 3x3 convolutions with 64, 256 and 256 channels, and a linear output.
 
     Images (n, channels, height, width) -> embeddings (n, embedding_dim).
 
-    The family is that of Jordan's "94% on CIFAR-10 in 3.29 seconds on a single GPU" (2024): each group pools right
-    after its first convolution, so that most of the arithmetic is done on small images with many channels; GELU, no
-    dropout, batch normalisation without scale; convolutions start as the identity on as many channels as come in.
-    Here the output is normalised over the batch: its variance is 1 at the start, whatever the weights, so that the
-    ridge of the objective has a meaning. The scale is learnt for cross-entropy's sake, which is nothing without one;
-    to an LDA objective it means almost nothing.
+    It belongs to the family of Jordan's "94% on CIFAR-10 in 3.29 seconds on a single GPU" (2024): each group pools
+    right after its first convolution, so most of the arithmetic happens on small images with many channels; it uses
+    GELU, no dropout, and batch normalisation without scale; convolutions start as the identity on their input
+    channels. Our output is normalised over the batch: its variance starts at 1 whatever the weights, which gives
+    the ridge of the objective a meaning. Its scale is learnt because cross-entropy needs one; it hardly matters to an
+    LDA objective.
 
     Args:
-        sample_shape: (channels, height, width) of one image, any number of channels, sides of 24 or more.
-        embedding_dim: the width of the output.
+        sample_shape: (channels, height, width) of one image: any number of channels, sides of at least 24 pixels.
+        embedding_dim: width of the output.
         width: factor on the channels of the three groups; the first layer and the output keep their width.
 
-    Raises InputError for a sample that is no image or too small, a width that leaves no channel, or no output.
+    Raises InputError if the samples are not images or too small, if `width` leaves a layer without channels, or if
+    `embedding_dim` is less than 1.
     """
 
     least_side = 24
@@ -107,13 +58,65 @@ class FastNet(nn.Module):
         )
 
     def start_from(self, images: Tensor) -> None:
-        """Whiten with the patches of these images (n, channels, height, width), prepared as `forward` gets them."""
+        """Whiten with the patches of these images (n, channels, height, width), normalised as `forward` gets them."""
         self.whitening.start_from(images)
 
     def forward(self, images: Tensor) -> Tensor:
         """Images (n, channels, height, width) -> embeddings (n, embedding_dim)."""
         embeddings: Tensor = self.output(self.groups(self.whitening(images)))
         return embeddings
+
+
+class Whitening(nn.Module):
+    """2x2 convolution whose responses on the images given to `start_from` are uncorrelated with variance near 1.
+
+    Images (n, channels, h, w) -> (n, 8 channels, h - 1, w - 1): the principal directions of the patches, strongest
+    first, followed by their negatives, so that both signs pass the nonlinearity that follows. The filters are not
+    trained, the bias is. Before `start_from` they are random orthogonal directions.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        size = channels * _SIDE**2
+        self.outputs = 2 * size
+        self.convolution = nn.Conv2d(channels, self.outputs, _SIDE)
+        self.convolution.weight.requires_grad_(False)
+        # On the meta device there are no values to compute, and a matrix of this size may be beyond any memory.
+        if not self.convolution.weight.is_meta:
+            self._set(nn.init.orthogonal_(torch.empty(size, size)))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Images (n, channels, h, w) -> responses (n, 8 channels, h - 1, w - 1)."""
+        responses: Tensor = self.convolution(images)
+        return responses
+
+    def start_from(self, images: Tensor) -> None:
+        """Compute the filters from images (n, channels, h, w), normalised as the network gets them."""
+        variances, directions = torch.linalg.eigh(patch_covariance(images))
+        whitened = directions / (variances.clamp(min=0) + _NOISE).sqrt()
+        self._set(whitened.T.flip(0))
+
+    @torch.no_grad()
+    def _set(self, filters: Tensor) -> None:
+        """Set the weights to `filters`, one per row, followed by their negatives."""
+        weight = self.convolution.weight
+        weight.copy_(torch.cat([filters, -filters]).reshape(weight.shape))
+        assert self.convolution.bias is not None
+        nn.init.zeros_(self.convolution.bias)
+
+
+def patch_covariance(images: Tensor) -> Tensor:
+    """Return the covariance of all 2x2 patches, (4 channels, 4 channels) float64, ordered like a filter's weights."""
+    total: Tensor | float = 0.0
+    products: Tensor | float = 0.0
+    count = 0
+    for start in range(0, len(images), _IMAGES_AT_ONCE):
+        patches = images[start : start + _IMAGES_AT_ONCE].double().unfold(2, _SIDE, 1).unfold(3, _SIDE, 1)
+        rows = patches.permute(0, 2, 3, 1, 4, 5).flatten(0, 2).flatten(1)
+        total, products, count = total + rows.sum(0), products + rows.T @ rows, count + len(rows)
+    mean = total / count
+    assert isinstance(mean, Tensor)
+    return products / count - mean.outer(mean)
 
 
 def _group(inputs: int, outputs: int) -> list[nn.Module]:
@@ -129,14 +132,17 @@ def _group(inputs: int, outputs: int) -> list[nn.Module]:
 
 
 def _convolution(inputs: int, outputs: int) -> nn.Conv2d:
-    """3x3; the first filters hand on the channels that come in, the others are random."""
+    """3x3 convolution whose first filters copy the input channels; the other filters are random."""
     convolution = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
-    nn.init.dirac_(convolution.weight[:inputs])
+    # As nn.init.dirac_, without its loop over channels, which takes forever for a width that a broken file declares.
+    with torch.no_grad():
+        copies = convolution.weight[:inputs].zero_()
+        copies[:, :, 1, 1].diagonal().fill_(1)
     return convolution
 
 
 def _norm(channels: int) -> nn.BatchNorm2d:
-    """Without scale: the next convolution's filters do its work."""
+    """Batch normalisation without a trained scale, which the filters of the next convolution provide."""
     norm = nn.BatchNorm2d(channels, momentum=_MOMENTUM)
     norm.weight.requires_grad_(False)
     return norm

@@ -1,7 +1,8 @@
-"""Run a network on one sample to find its output width, its layers and their cost."""
+"""Run a network on one sample to find the width of its output, its layers and their cost."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -12,10 +13,87 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from deeplda.errors import InputError, got
+from deeplda.memory import available_memory
+
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+_DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
+# In eval mode these only pass on or reshape their input.
+_FREE = (*_DROPOUTS, nn.Flatten, nn.Unflatten, nn.Identity)
+
+
+class LayerRow(NamedTuple):
+    """One layer, as `describe` recorded it.
+
+    Attributes:
+        layer: a description such as "3x3 convolution, 64 to 128 channels, padding 1".
+        output_shape: shape of the output for one sample, without the batch dimension.
+        parameters: number of parameters; shared ones are counted only in the first row that has them.
+        flops: floating-point operations of the forward pass for one sample.
+    """
+
+    layer: str
+    output_shape: tuple[int, ...]
+    parameters: int
+    flops: int
+
+
+def describe(network: nn.Module, sample_shape: Sequence[int]) -> list[LayerRow]:
+    """List the layers of a network in the order in which they run on one sample of `sample_shape`.
+
+    The network processes a sample of zeros in eval mode, without gradients, on its own device. Training modes and
+    buffers are restored afterwards.
+
+    FLOPs: a convolution or linear layer counts 2 for each multiply-add and nothing for its bias; dropout and reshaping
+    count nothing; every other layer, such as batch normalisation, ReLU and pooling, counts 1 for each output value.
+    Operations that are not modules, such as `torch.relu(x)` in a `forward`, are not counted.
+
+    Errors that the network raises on such a sample are passed on.
+    """
+    rows: list[LayerRow] = []
+    counted: set[Tensor] = set()
+
+    def record(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        new = set(module.parameters(recurse=False)) - counted
+        counted.update(new)
+        result = _tensor(output)
+        flops = _flops(module, _tensor(inputs), result)
+        rows.append(LayerRow(_words(module), tuple(result.shape[1:]), sum(p.numel() for p in new), flops))
+
+    with untouched(network), torch.no_grad():
+        # A module with both children and parameters of its own gets a row too, so that no parameter is missed.
+        layers = [m for m in network.modules() if _is_leaf(m) or any(True for _ in m.parameters(recurse=False))]
+        hooks = [layer.register_forward_hook(record) for layer in layers]
+        try:
+            network(zero_sample(network, sample_shape))
+        finally:
+            for hook in hooks:
+                hook.remove()
+    return rows
+
+
+def training_flops(network: nn.Module, sample_shape: Sequence[int]) -> int:
+    """Count the floating-point operations of the forward and backward pass for one sample, with torch's counter.
+
+    Only matrix products and convolutions count, 2 for each multiply-add. The result is about three times that of the
+    forward pass, minus gradients that are not needed, such as those of the image or of filters that are not trained.
+    Gradients are cleared afterwards.
+    """
+    # Imported here because it takes long, and only a training run needs it.
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with untouched(network), torch.enable_grad(), FlopCounterMode(display=False) as counter:
+        network(zero_sample(network, sample_shape)).sum().backward()
+    network.zero_grad()
+    return int(counter.get_total_flops())
 
 
 def output_width(network: nn.Module, sample_shape: tuple[int, ...]) -> int:
-    """The width of the network's output, from one sample of zeros. InputError if that is no row of numbers."""
+    """Return the width of the network's output for one sample of zeros.
+
+    Raises InputError if the output is not a row of numbers, or if one sample exceeds the available memory.
+    """
     with untouched(network), torch.no_grad():
         output = network(zero_sample(network, sample_shape))
     if not isinstance(output, Tensor) or output.ndim != 2:
@@ -32,9 +110,9 @@ def output_width(network: nn.Module, sample_shape: tuple[int, ...]) -> int:
 
 @contextmanager
 def untouched(network: nn.Module) -> Iterator[None]:
-    """Eval mode inside; training modes (each module's own) and buffers as they were afterwards."""
+    """Switch to eval mode in this block; restore each module's training mode and all buffers afterwards."""
     modes = [(module, module.training) for module in network.modules()]
-    # Lazy ones take on their shape in the block.
+    # Lazy buffers get their shape in the block.
     buffers = [(buffer, buffer.clone()) for buffer in network.buffers() if not is_lazy(buffer)]
     network.eval()
     try:
@@ -48,79 +126,16 @@ def untouched(network: nn.Module) -> Iterator[None]:
 
 
 def zero_sample(network: nn.Module, sample_shape: Sequence[int]) -> Tensor:
-    """A batch of one, of the precision and on the device of the network."""
+    """Return a batch of one sample of zeros, with the dtype and on the device of the network.
+
+    Raises InputError if it exceeds the available memory, which a broken file may declare.
+    """
+    available = available_memory()
+    if available is not None and 4 * math.prod(sample_shape) > available:
+        raise InputError(f"a sample of shape {tuple(sample_shape)} does not fit in memory")
     floating = (t for t in chain(network.parameters(), network.buffers()) if t.is_floating_point())
     like = next(floating, torch.empty(0))
     return torch.zeros((1, *sample_shape), dtype=like.dtype, device=like.device)
-
-
-_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
-_DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
-# These compute nothing in eval mode: they hand on or reshape what they get.
-_FREE = (*_DROPOUTS, nn.Flatten, nn.Unflatten, nn.Identity)
-
-
-class LayerRow(NamedTuple):
-    """One layer as `describe` saw it run on one sample."""
-
-    layer: str
-    """In words, such as "3x3 convolution, 64 to 128 channels, padding 1"."""
-    output_shape: tuple[int, ...]
-    """Without the batch."""
-    parameters: int
-    """Parameters of the layer; those shared with an earlier row count there."""
-    flops: int
-    """Floating-point operations of the forward pass for one sample."""
-
-
-def describe(network: nn.Module, sample_shape: Sequence[int]) -> list[LayerRow]:
-    """The layers of a network in the order they run on one sample of `sample_shape`.
-
-    A zero sample goes through the network in eval mode, without gradients, on the network's device. Training modes
-    and buffers are as before afterwards.
-
-    FLOPs: a convolution or linear layer counts 2 for each multiply-add (its bias nothing); dropout and reshaping
-    nothing; every other layer, such as batch normalisation, ReLU and pooling, 1 for each element of its output.
-    Operations that are not modules, such as `torch.relu(x)` in a `forward`, are not seen.
-
-    Raises what the network raises when the sample does not suit it.
-    """
-    rows: list[LayerRow] = []
-    counted: set[Tensor] = set()
-
-    def record(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-        new = set(module.parameters(recurse=False)) - counted
-        counted.update(new)
-        result = _tensor(output)
-        flops = _flops(module, _tensor(inputs), result)
-        rows.append(LayerRow(_words(module), tuple(result.shape[1:]), sum(p.numel() for p in new), flops))
-
-    with untouched(network), torch.no_grad():
-        # A module with both children and parameters of its own is a row as well, so that no parameter is missed.
-        layers = [m for m in network.modules() if _is_leaf(m) or any(True for _ in m.parameters(recurse=False))]
-        hooks = [layer.register_forward_hook(record) for layer in layers]
-        try:
-            network(zero_sample(network, sample_shape))
-        finally:
-            for hook in hooks:
-                hook.remove()
-    return rows
-
-
-def training_flops(network: nn.Module, sample_shape: Sequence[int]) -> int:
-    """Floating-point operations of forward and backward pass for one sample, as torch counts them when they run.
-
-    Matrix products and convolutions alone, 2 for each multiply-add: about three times the forward pass, less what is
-    not needed, such as the gradient at the image or at filters that are not trained. Gradients are gone afterwards.
-    """
-    from torch.utils.flop_counter import FlopCounterMode
-
-    with untouched(network), torch.enable_grad(), FlopCounterMode(display=False) as counter:
-        network(zero_sample(network, sample_shape)).sum().backward()
-    network.zero_grad()
-    return int(counter.get_total_flops())
 
 
 def _is_leaf(module: nn.Module) -> bool:
@@ -128,14 +143,14 @@ def _is_leaf(module: nn.Module) -> bool:
 
 
 def _tensor(value: Any) -> Tensor:
-    """The tensor itself, or the first one of a tuple, as recurrent layers give; an empty one where there is none."""
+    """Return a tensor, the first one of nested tuples (as from recurrent layers), or an empty one if there is none."""
     while isinstance(value, tuple | list) and value:
         value = value[0]
     return value if isinstance(value, Tensor) else torch.empty(0)
 
 
 def _flops(module: nn.Module, inputs: Tensor, output: Tensor) -> int:
-    # At every position (of the output; of the input if transposed) each weight takes part in one multiply-add.
+    # Each weight takes part in one multiply-add per position of the output, or of the input if transposed.
     if isinstance(module, _CONVOLUTIONS):
         return 2 * module.weight.numel() * (output.numel() // module.out_channels)
     if isinstance(module, _TRANSPOSED):
@@ -148,7 +163,7 @@ def _flops(module: nn.Module, inputs: Tensor, output: Tensor) -> int:
 
 
 def _words(module: nn.Module) -> str:
-    """The layer in words; its class name if it is of a kind not foreseen here."""
+    """Describe a layer in words, or by its class name if it is of an unknown kind."""
     if isinstance(module, _CONVOLUTIONS + _TRANSPOSED):
         return _convolution_words(module)
     if isinstance(module, nn.Linear):

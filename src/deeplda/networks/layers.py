@@ -1,4 +1,4 @@
-"""Building blocks that the networks share, their initial weights, and checks of the networks' arguments."""
+"""Building blocks shared by the networks, their initial weights, and checks of the networks' arguments."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from deeplda.errors import InputError, got
 def conv_bn_relu(inputs: int, outputs: int, *, kernel: int = 3, padding: int = 1) -> list[nn.Module]:
     """Convolution, batch normalisation and ReLU, in that order: (n, inputs, h, w) -> (n, outputs, h', w')."""
     return [
-        # The batch normalisation subtracts the mean, and a bias with it; its own shift does a bias's work.
+        # No bias: batch normalisation would subtract it together with the mean, and has a shift of its own.
         nn.Conv2d(inputs, outputs, kernel, padding=padding, bias=False),
         nn.BatchNorm2d(outputs),
-        # In place: batch normalisation does not need its output again, and a third of the activations is saved.
+        # In place: batch normalisation does not need its output again, which saves a third of the activations.
         nn.ReLU(inplace=True),
     ]
 
 
 def conv_group(channels: Sequence[int]) -> list[nn.Module]:
-    """3x3 convolutions as in `conv_bn_relu`, from each number of channels to the next."""
+    """A chain of `conv_bn_relu` blocks with 3x3 kernels, from each number of channels to the next."""
     return [layer for inputs, outputs in pairwise(channels) for layer in conv_bn_relu(inputs, outputs)]
 
 
@@ -33,21 +33,22 @@ def linear_bn_relu(inputs: int, outputs: int) -> list[nn.Module]:
 
 
 def he_initialise(network: nn.Module) -> None:
-    """Draw the weights of every convolution and linear layer anew from N(0, 2 / fan_in); biases start at 0.
+    """Redraw the weights of every convolution and linear layer from N(0, 2 / fan_in), and set biases to 0.
 
-    He et al. (2015), "Delving deep into rectifiers", for ReLU, forward case: with fan_in = inputs x kernel area, the
-    variance of a layer's response is that of the layer before, as ReLU halves the mean square of what comes in.
-    They show that fan_out serves as well; with fan_in the last layer does not depend on `embedding_dim`.
+    He et al. (2015), "Delving deep into rectifiers", forward case for ReLU: with fan_in = inputs x kernel area, each
+    layer's response has the variance of the previous one's, because ReLU halves the mean square of its input. They
+    show that fan_out works as well; with fan_in, the last layer's scale does not depend on `embedding_dim`.
     """
     for module in network.modules():
-        if isinstance(module, nn.Conv2d | nn.Linear):
+        # On the meta device there are no values to draw, and drawing them would import a large part of torch.
+        if isinstance(module, nn.Conv2d | nn.Linear) and not module.weight.is_meta:
             nn.init.kaiming_normal_(module.weight, mode="fan_in", nonlinearity="relu")
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
 
 
 def row_features(sample_shape: Sequence[int], *, network: str) -> int:
-    """The number of features of a sample (features,). InputError if the sample is not a row of numbers."""
+    """Return the number of features of a sample (features,). Raises InputError if it is not a row of numbers."""
     _check_sample_shape(sample_shape)
     if len(sample_shape) != 1:
         raise InputError(
@@ -61,9 +62,9 @@ def row_features(sample_shape: Sequence[int], *, network: str) -> int:
 
 
 def image_channels(sample_shape: Sequence[int], *, network: str, least: int) -> int:
-    """The number of channels of a sample (channels, height, width).
+    """Return the number of channels of a sample (channels, height, width).
 
-    InputError if the sample is not an image, or a side is shorter than `least` pixels.
+    Raises InputError if the sample is not an image, or a side is shorter than `least` pixels.
     """
     _check_sample_shape(sample_shape)
     if len(sample_shape) != 3:
@@ -87,12 +88,12 @@ def image_channels(sample_shape: Sequence[int], *, network: str, least: int) -> 
 
 
 def scaled(channels: int, width: float) -> int:
-    """A hidden layer's `channels` times `width`, rounded. InputError if that leaves less than one channel."""
+    """Return `channels` of a hidden layer times `width`, rounded. Raises InputError if less than one is left."""
     if not (math.isfinite(width * channels) and width * channels >= 1):
         raise InputError(
             got(
                 f"width={width} for a layer of {channels} channels",
-                need=f"a finite number of at least 1/{channels} = {1 / channels:g}, so that one channel is left",
+                need=f"a finite number of at least 1/{channels} = {1 / channels:g}, which leaves one channel",
                 do="1 gives the full network, 0.25 a quarter of its channels",
             )
         )
@@ -100,7 +101,7 @@ def scaled(channels: int, width: float) -> int:
 
 
 def check_embedding_dim(embedding_dim: int) -> None:
-    """InputError if the network would have no output."""
+    """Raise InputError if the network would have no output."""
     if embedding_dim < 1:
         raise InputError(
             got(f"embedding_dim={embedding_dim}", need="at least 1", do="the number of classes is the usual choice")
@@ -112,7 +113,7 @@ def _check_sample_shape(sample_shape: Sequence[int]) -> None:
         raise InputError(
             got(
                 f"samples of shape {tuple(sample_shape)}",
-                need="(features,) or (channels, height, width), none of them 0",
+                need="(features,) or (channels, height, width), all at least 1",
                 do="give the shape of one sample, without the batch",
             )
         )

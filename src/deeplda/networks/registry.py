@@ -1,4 +1,7 @@
-"""Networks by name. To add one, write a builder with the signature of `NetworkBuilder` and list it in NETWORKS."""
+"""Networks by name: the built-in ones, and your own as "module.path:callable".
+
+To add a built-in network, write a builder with the signature of `NetworkBuilder` and add it to NETWORKS.
+"""
 
 from __future__ import annotations
 
@@ -20,21 +23,22 @@ from deeplda.networks.dorfernet import DorferNet
 from deeplda.networks.fastnet import FastNet
 from deeplda.networks.inspection import output_width
 from deeplda.networks.layers import check_embedding_dim
+from deeplda.networks.sizes import outline
 from deeplda.networks.small import MLP, ConvNetSmall
 
 
 class NetworkBuilder(Protocol):
-    """What makes a network for samples of `sample_shape`, with output (n, embedding_dim)."""
+    """A callable that builds a network for samples of `sample_shape`, with output (n, embedding_dim)."""
 
     def __call__(self, sample_shape: Sequence[int], embedding_dim: int, *, width: float = ...) -> nn.Module: ...
 
 
 @runtime_checkable
 class StartsFromData(Protocol):
-    """A network that takes something from the training part before it is trained, whoever wrote it."""
+    """A network that is initialised from training samples before it is trained; your own may do so too."""
 
     def start_from(self, inputs: Tensor) -> None:
-        """`inputs` are some samples of the training part, (n, *sample_shape), prepared as `forward` gets them."""
+        """Initialise from some training samples (n, *sample_shape), normalised as `forward` gets them."""
 
 
 NETWORKS: dict[str, NetworkBuilder] = {
@@ -46,30 +50,46 @@ NETWORKS: dict[str, NetworkBuilder] = {
 
 
 def build_network(name: str, sample_shape: Sequence[int], embedding_dim: int, *, width: float = 1.0) -> nn.Module:
-    """The network called `name`, with fresh weights from torch's random generator.
+    """Build a network by name, with fresh weights from torch's random generator.
 
     Args:
-        name: a name in NETWORKS, or "module.path:callable" of the user's own, called as
-            `callable(sample_shape, embedding_dim)`, with `width=` where it has such a parameter. The module is looked
-            for in the current directory first, then where Python looks.
+        name: a name in NETWORKS, or "module.path:callable" for a network of your own, called as
+            `callable(sample_shape, embedding_dim)`, with `width=` if it has such a parameter. The module is looked up
+            in the current directory first, then on Python's path.
         sample_shape: (features,) or (channels, height, width) of one sample.
-        embedding_dim: the width of the output.
-        width: factor on the hidden channels, 1 for the network as published.
+        embedding_dim: width of the output.
+        width: factor on the hidden channels; 1 gives the network as published.
 
-    Raises InputError for a name that leads to no network, or arguments that do not suit it. What the user's own
-    callable raises is passed on as it is.
+    Raises InputError for an unknown name or unsuitable arguments, and if a built-in network does not fit in memory.
+    Nothing is allocated in that case. A network of your own is called as it is: only its code knows its size. Errors
+    raised by your own callable are passed on.
     """
-    check_embedding_dim(embedding_dim)
-    shape = tuple(sample_shape)
     if ":" in name:
-        return build_user_network(name, shape, embedding_dim, width=width)
+        check_embedding_dim(embedding_dim)
+        return build_user_network(name, tuple(sample_shape), embedding_dim, width=width)
+    outline_network(name, sample_shape, embedding_dim, width=width)
+    return NETWORKS[name](tuple(sample_shape), embedding_dim, width=width)
+
+
+def check_network(name: str, sample_shape: Sequence[int], embedding_dim: int, *, width: float = 1.0) -> None:
+    """Raise InputError if `build_network` would.
+
+    A built-in network is only outlined, without memory. A network of your own is built and discarded.
+    """
+    build = build_network if ":" in name else outline_network
+    build(name, sample_shape, embedding_dim, width=width)
+
+
+def outline_network(name: str, sample_shape: Sequence[int], embedding_dim: int, *, width: float = 1.0) -> nn.Module:
+    """Build a built-in network on the meta device: shapes without values or memory. Raises as `build_network`."""
+    check_embedding_dim(embedding_dim)
     if name not in NETWORKS:
         raise InputError(_unknown(name))
-    return NETWORKS[name](shape, embedding_dim, width=width)
+    return outline(lambda: NETWORKS[name](tuple(sample_shape), embedding_dim, width=width))
 
 
 def default_network(sample_shape: Sequence[int]) -> str:
-    """The name of the network to use when none was chosen: by the kind and the size of the samples.
+    """Return the name of the default network for samples of this shape: it depends on their kind and size.
 
     Raises InputError for a shape that is neither (features,) nor (channels, height, width).
     """
@@ -81,7 +101,7 @@ def default_network(sample_shape: Sequence[int]) -> str:
         got(
             f"samples of shape {tuple(sample_shape)}",
             need="(features,) or (channels, height, width)",
-            do="name a network of your own as module.path:callable",
+            do="pass a network of your own as module.path:callable",
         )
     )
 
@@ -90,7 +110,7 @@ def _unknown(name: str) -> str:
     nearest = get_close_matches(name.lower(), NETWORKS, n=1)
     return got(
         f"network {name!r} is not known",
-        need=f"one of {', '.join(NETWORKS)}, or module.path:callable of your own",
+        need=f"one of {', '.join(NETWORKS)}, or your own as module.path:callable",
         do=f"did you mean {nearest[0]!r}?" if nearest else "choose one of these",
     )
 
@@ -98,13 +118,14 @@ def _unknown(name: str) -> str:
 def build_user_network(name: str, sample_shape: tuple[int, ...], embedding_dim: int, *, width: float) -> nn.Module:
     """Call "module.path:callable" as `callable(sample_shape, embedding_dim)` and return its network, in float32.
 
-    `width` is handed on as a keyword if the callable has a parameter of that name. If it has none, a width other
-    than 1 is refused: it would change nothing and nobody would notice.
+    `width` is passed as a keyword if the callable has a parameter of that name. If it has none, a width other than 1
+    is rejected, because it would silently have no effect.
 
-    Importing runs the module's code: only pass a name that the user wrote, never one from a file of unknown origin.
+    Importing runs the module's code: only pass a name that the user wrote, never one from an untrusted file.
 
-    Raises InputError if the module cannot be imported, has no such callable, or the callable does not take these
-    arguments or gives no nn.Module with so many outputs. What the callable itself raises is passed on as it is.
+    Raises InputError if the module cannot be imported, if it has no such callable, if the callable does not accept
+    these arguments, or if it does not return an nn.Module with `embedding_dim` outputs. Errors raised by the callable
+    are passed on.
     """
     with _current_directory_importable():
         builder = _find(name)
@@ -112,7 +133,7 @@ def build_user_network(name: str, sample_shape: tuple[int, ...], embedding_dim: 
     if not isinstance(network, nn.Module):
         raise InputError(
             got(
-                f"network {name!r} gave an object of type {type(network).__name__}",
+                f"network {name!r} returned an object of type {type(network).__name__}",
                 need="a torch.nn.Module",
                 do="return the network",
             )
@@ -120,7 +141,7 @@ def build_user_network(name: str, sample_shape: tuple[int, ...], embedding_dim: 
     if (outputs := output_width(network, sample_shape)) != embedding_dim:
         raise InputError(
             got(
-                f"network {name!r} gives {outputs} numbers for a sample",
+                f"network {name!r} has {outputs} outputs",
                 need=f"{embedding_dim}",
                 do=f"give its last layer embedding_dim outputs, or pass --embedding-dim {outputs}",
             )
@@ -130,15 +151,15 @@ def build_user_network(name: str, sample_shape: tuple[int, ...], embedding_dim: 
 
 @contextmanager
 def _current_directory_importable() -> Iterator[None]:
-    """Put the current directory first on the import path, as `python -m` does and an installed command does not."""
+    """Put the current directory first on the import path: `python -m` does so, an installed command does not."""
     here = str(Path.cwd())
     sys.path.insert(0, here)
-    # A file written a moment ago, as in a notebook, would not be seen otherwise.
+    # Otherwise a file written a moment ago, as in a notebook, might not be found.
     importlib.invalidate_caches()
     try:
         yield
     finally:
-        # Only ours: the user's module may have added to the path itself.
+        # Only our entry: the user's module may have added some itself.
         with suppress(ValueError):
             sys.path.remove(here)
 
@@ -160,15 +181,15 @@ def _find(name: str) -> Callable[..., Any]:
         raise InputError(
             got(
                 f"{name!r} is of type {type(found).__name__}",
-                need="a function or class that makes the network",
+                need="a function or class that builds the network",
                 do="wrap it: def build(sample_shape, embedding_dim): ...",
             )
         )
-    return found  # type: ignore[no-any-return]  # what the user's code holds has no type
+    return found  # type: ignore[no-any-return]  # the user's code is untyped
 
 
 def _import(module_name: str) -> ModuleType:
-    # Importing runs the user's file, which can raise anything; the cause stays attached for whoever wants it.
+    # Importing runs the user's file, which can raise anything; the cause stays attached for debugging.
     try:
         return importlib.import_module(module_name)
     except Exception as error:
@@ -182,16 +203,16 @@ def _import(module_name: str) -> ModuleType:
 
 
 def _width_option(builder: Callable[..., Any], name: str, width: float) -> dict[str, float]:
-    """The keyword arguments that carry `width` to the builder, having checked that it takes the arguments at all."""
+    """Return `width` as keyword arguments for the builder, after checking that the builder accepts its arguments."""
     try:
         signature = inspect.signature(builder)
-    except (TypeError, ValueError):  # some callables written in C do not tell
+    except (TypeError, ValueError):  # some callables written in C have none
         return {}
     parameter = signature.parameters.get("width")
     takes_width = parameter is not None and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
     if not takes_width and width != 1:
         raise InputError(
-            got(f"width={width}, but {name!r} has no parameter width", need="1", do="add the parameter or leave it out")
+            got(f"width={width}, but {name!r} has no parameter width", need="1", do="add the parameter or omit --width")
         )
     option = {"width": width} if takes_width else {}
     try:
@@ -201,7 +222,7 @@ def _width_option(builder: Callable[..., Any], name: str, width: float) -> dict[
             got(
                 f"{name!r} takes {signature}",
                 need="(sample_shape, embedding_dim)",
-                do="take these two and give every other parameter a default",
+                do="accept these two and give every other parameter a default",
             )
         ) from None
     return option

@@ -1,4 +1,4 @@
-"""The two small networks: ConvNetSmall for small images, MLP for rows of numbers."""
+"""The two small networks: `ConvNetSmall` for small images and `MLP` for rows of numbers."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ class ConvNetSmall(nn.Module):
 
     Images (n, channels, height, width) -> embeddings (n, embedding_dim).
 
-    The output is linear where DorferNet, as in the paper, ends in batch normalisation and ReLU. With those two an
-    output dimension lives on one side of 0 and can fall silent for good; without them class means may lie
-    anywhere. The objective itself is blind to a shift of the embeddings and compares spreads within them, so it
-    needs no normalised output.
+    The output is linear, whereas DorferNet, as in the paper, ends in batch normalisation and ReLU. After those two, an
+    output is never negative and can die for good; without them, class means may lie anywhere. The objective
+    ignores a shift of the embeddings and compares spreads within them, so it needs no normalised output.
 
     Args:
-        sample_shape: (channels, height, width) of one image, any number of channels, sides of 4 or more.
-        embedding_dim: the width of the output.
+        sample_shape: (channels, height, width) of one image: any number of channels, sides of at least 4 pixels.
+        embedding_dim: width of the output.
         width: factor on the channels of every hidden layer; the output keeps its width.
 
-    Raises InputError for a sample that is no image or too small, a width that leaves no channel, or no output.
+    Raises InputError if the samples are not images or too small, if `width` leaves a layer without channels, or if
+    `embedding_dim` is less than 1.
     """
 
-    # Two poolings halve the image, and one pixel has to be left.
+    # Two poolings halve the image, and at least one pixel must remain.
     least_side = 4
 
     def __init__(self, sample_shape: Sequence[int], embedding_dim: int, *, width: float = 1.0) -> None:
@@ -66,19 +66,21 @@ class ConvNetSmall(nn.Module):
 
 
 class MLP(nn.Module):
-    """A linear map, plus hidden layers with batch normalisation, ReLU and dropout that start at 0 and add to it.
+    """A linear map plus the output of hidden layers with batch normalisation, ReLU and dropout, which starts at 0.
 
     Rows (n, features) -> embeddings (n, embedding_dim).
 
     Args:
         sample_shape: (features,) of one row.
-        embedding_dim: the width of the output.
+        embedding_dim: width of the output.
         width: factor on the units of every hidden layer; the output keeps its width.
-        hidden: the units of the hidden layers at width 1; none, `()`, leaves the linear map.
-        dropout: the share of the hidden values left out in training. Tables are small, and a discriminant objective
-            fits what it is given: without dropout their within-class scatter all but vanishes, and with it its meaning.
+        hidden: number of units of each hidden layer at width 1; `()` leaves the linear map alone.
+        dropout: fraction of the hidden values dropped in training. Tables are small, and a discriminant objective
+            overfits them easily: without dropout the within-class scatter almost vanishes, and the loss loses its
+            meaning.
 
-    Raises InputError for a sample that is no row, a width that leaves no unit, or no output.
+    Raises InputError if the samples are not rows, if `width` leaves a layer without units, or if `embedding_dim` is
+    less than 1.
     """
 
     def __init__(
@@ -103,7 +105,7 @@ class MLP(nn.Module):
         self.output = nn.Linear(sizes[-1], embedding_dim, bias=False) if layers else None
         he_initialise(self)
         if self.output is not None:
-            # So training sets out from what a linear discriminant analysis would find, which small tables often favour.
+            # Training then starts from a linear map, which is often enough for small tables.
             nn.init.zeros_(self.output.weight)
 
     def forward(self, rows: Tensor) -> Tensor:

@@ -1,58 +1,61 @@
-"""The paper's three predictors on an embedding, and softmax for cross-entropy networks."""
+"""The paper's three predictors, and softmax for networks trained with cross-entropy."""
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import ClassVar, Literal, Self, get_args
 
 import torch
 from torch import Tensor
 
-from deeplda.core.checks import ClassWeight, Scatter, check_regularisation, check_word
+from deeplda.core.checks import ClassWeight, Scatter, check_choice, check_regularisation
 from deeplda.core.scatter import regularised_root, right_solve
 from deeplda.errors import got
-from deeplda.predictors.feature_statistics import FeatureStatistics
+from deeplda.predictors.feature_statistics import FeatureStatistics, Numbers
 from deeplda.predictors.linear import LinearPredictor, Priors, Probability
 
 Normalize = Literal["within", "unit"]
 
 
 class Hyperplanes(LinearPredictor):
-    """d = h T' - 1/2 diag(M T') with T = M A A', M the class means and A the c - 1 discriminant eigenvectors.
+    """The paper's predictor: d = h T' - 1/2 diag(M T') with T = M A A'.
+
+    M holds the class means and A the discriminant eigenvectors.
 
     Args:
-        normalize: "within": e' S'_W e = 1, true LDA; "unit": eigenvectors of length 1, as the original code has them.
-        alpha, lam, scatter, class_weight: of the eigenproblem, as in `RDLDALoss`.
+        normalize: "within" scales the eigenvectors to e' S'_W e = 1, which is LDA; "unit" scales them to length 1, as
+            in the original DLDA code.
+        alpha, lam, scatter, class_weight: the options of the eigenproblem. Use those of the loss.
         probability, priors: as in `LinearPredictor`.
     """
 
     def __init__(
         self,
+        *,
         normalize: Normalize = "within",
         alpha: float = 1.0,
         lam: float = 1e-3,
         scatter: Scatter = "pooled",
         class_weight: ClassWeight = None,
-        *,
         probability: Probability = "softmax",
         priors: Priors = None,
     ) -> None:
         super().__init__(probability=probability, priors=priors)
         check_regularisation(alpha, lam, scatter, class_weight)
-        check_word("normalize", normalize, get_args(Normalize))
+        check_choice("normalize", normalize, get_args(Normalize))
         self.normalize, self.alpha, self.lam = normalize, alpha, lam
         self.scatter, self.class_weight = scatter, class_weight
 
-    def statistics(self, labels: Tensor) -> FeatureStatistics:
+    def statistics(self, labels: Numbers) -> FeatureStatistics:
+        """Create empty statistics with this predictor's scatter and class weights, for a set with these labels (n,)."""
         return FeatureStatistics.for_labels(labels, scatter=self.scatter, class_weight=self.class_weight)
 
-    def solve(self, statistics: FeatureStatistics) -> tuple[Tensor, Tensor]:
-        """As `LinearPredictor.solve`. Raises ValueError for statistics of another scatter or class weight."""
+    def _solve(self, statistics: FeatureStatistics) -> tuple[Tensor, Tensor]:
         if (statistics.scatter, statistics.class_weight) != (self.scatter, self.class_weight):
             raise ValueError(
                 got(
-                    f"statistics with scatter {statistics.scatter!r} and class_weight {statistics.class_weight!r}",
-                    need=f"{self.scatter!r} and {self.class_weight!r}, as the predictor has them",
-                    do="gather them in predictor.statistics(labels)",
+                    f"statistics has scatter {statistics.scatter!r} and class_weight {statistics.class_weight!r}",
+                    need=f"{self.scatter!r} and {self.class_weight!r}, as the predictor",
+                    do="create it with predictor.statistics(labels)",
                 )
             )
         means = statistics.means
@@ -64,13 +67,15 @@ class Hyperplanes(LinearPredictor):
 
 
 def discriminant_directions(statistics: FeatureStatistics, alpha: float, lam: float) -> Tensor:
-    """The m = min(d, C - 1) top eigenvectors of S_B e = v S'_W e, e' S'_W e = 1, as rows (m, d), v ascending.
+    """Return the m = min(d, C - 1) top eigenvectors of S_B e = v S'_W e as rows (m, d), with v ascending.
 
-    Raises ValueError for one class alone.
+    They are scaled to e' S'_W e = 1. Raises ValueError if there is only one class.
     """
     means, between = statistics.means, statistics.between()
     if len(means) < 2:
-        raise ValueError(got("features of one class", need="at least two classes", do="add samples of another"))
+        raise ValueError(
+            got("the features have only one class", need="at least two", do="add samples of another class")
+        )
     root = regularised_root(statistics.within(), statistics.between_rows(), means, alpha, lam)
     matrix = right_solve(right_solve(between, root).T, root)
     vectors = torch.linalg.eigh((matrix + matrix.T) / 2).eigenvectors[:, -min(means.shape[1], len(means) - 1) :]
@@ -78,39 +83,42 @@ def discriminant_directions(statistics: FeatureStatistics, alpha: float, lam: fl
 
 
 class NearestMean(LinearPredictor):
-    """Scores -|h - mu_c|^2 / 2, up to what is the same for all classes.
+    """The class with the nearest mean: scores -|h - mu_c|^2 / 2, up to a constant that all classes share.
 
-    They are (h - (mu_c + m) / 2) . (mu_c - m), with m the mean of the means, so that an offset of the features costs
-    few digits.
+    They are computed as (h - (mu_c + m) / 2) . (mu_c - m), where m is the mean of the class means, so that an offset of
+    the features costs little precision.
     """
 
-    def solve(self, statistics: FeatureStatistics) -> tuple[Tensor, Tensor]:
+    def _solve(self, statistics: FeatureStatistics) -> tuple[Tensor, Tensor]:
         means, middle = statistics.means, statistics.means.mean(0)
         normals = means - middle
         return normals, -((means + middle) * normals).sum(1) / 2
 
 
 class ClassicLDA(LinearPredictor):
-    """Gaussian classes with a shared covariance S = W / n, and empirical priors unless others are given.
+    """Classic LDA: Gaussian classes with a shared covariance S = W / n, and the class frequencies as default priors.
 
-    Scores -1/2 (h - mu_c)' S^-1 (h - mu_c) + log prior_c, up to what is the same for all classes, worked out as those
-    of `NearestMean`; S^-1 is a pseudo-inverse, so that dead dimensions do no harm. Decides as
-    `LinearDiscriminantAnalysis(solver="svd")` of scikit-learn 1.9; older ones divide by n - C.
+    The scores are -1/2 (h - mu_c)' S^-1 (h - mu_c) + log prior_c, up to a constant that all classes share, and computed
+    like those of `NearestMean`. S^-1 is a pseudo-inverse, so dead dimensions do no harm. The decisions are those of
+    `LinearDiscriminantAnalysis(solver="svd")` in scikit-learn 1.9; older versions divide by n - C.
     """
 
-    default_priors = "empirical"
+    def __init__(self, *, probability: Probability = "softmax", priors: Priors = "empirical") -> None:
+        super().__init__(probability=probability, priors=priors)
 
-    def solve(self, statistics: FeatureStatistics) -> tuple[Tensor, Tensor]:
+    def _solve(self, statistics: FeatureStatistics) -> tuple[Tensor, Tensor]:
         means, middle, whitening = statistics.means, statistics.means.mean(0), statistics.whitening()
         normals = (means - middle) @ whitening @ whitening.T
         return normals, -((means + middle) * normals).sum(1) / 2
 
 
 class Softmax(LinearPredictor):
-    """The network's own scores: its outputs, or a linear layer on them where there are more or fewer than classes."""
+    """The scores that the network was trained with: its outputs, or a linear layer on them, given by `set_layer`."""
 
-    def set_layer(self, classes: Tensor, weight: Tensor | None, bias: Tensor | None) -> Softmax:
-        """Take over the trained layer, weight (C, d) or None where the outputs are the scores, bias (C,) or None."""
+    _fit_method: ClassVar[str] = "set_layer"
+
+    def set_layer(self, classes: Tensor, weight: Tensor | None, bias: Tensor | None) -> Self:
+        """Use a trained layer: weight (C, d), or None if the outputs are the scores; bias (C,) or None."""
         if weight is None:
             weight = torch.eye(len(classes), device=classes.device)
         if bias is None:
@@ -118,6 +126,5 @@ class Softmax(LinearPredictor):
         self._set(classes, weight.detach().double(), bias.detach().double())
         return self
 
-    def solve(self, statistics: FeatureStatistics) -> tuple[Tensor, Tensor]:  # noqa: ARG002  # its parent has it
-        """Raises RuntimeError: its layer is trained with the network, not fitted."""
-        raise RuntimeError("softmax is not fitted: its layer is trained with the network, and set by set_layer")
+    def _solve(self, statistics: FeatureStatistics) -> tuple[Tensor, Tensor]:  # noqa: ARG002  # the base class has it
+        raise RuntimeError("Softmax cannot be fitted: its layer is trained with the network, so pass it to set_layer")

@@ -1,35 +1,36 @@
-"""What the predictors share: each is a linear score for every class."""
+"""The base class of the predictors: each computes a linear score for every class."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, NoReturn, Self, get_args
 
 import torch
 from torch import Tensor, nn
 
-from deeplda.core.checks import check_batch, check_word
+from deeplda.core.checks import check_batch, check_choice
 from deeplda.errors import got
-from deeplda.predictors.feature_statistics import FeatureStatistics
+from deeplda.predictors.feature_statistics import FeatureStatistics, Numbers, as_tensor
 
 Probability = Literal["softmax", "sigmoid"]
 Priors = Literal["empirical"] | Sequence[float] | None
 
 
 class LinearPredictor(nn.Module):
-    """Scores h W' + b, one for each class; the decision is the class of the highest score.
+    """Scores h W' + b, one per class; the predicted class has the highest score.
 
-    A module whose state is buffers, so that it saves with a model and moves with `.to()`. Scores are float64.
+    Features and labels may be tensors or NumPy arrays; results are always tensors. Scores are float64. The fitted state
+    consists of buffers, so it is saved with a model and moves with `.to()`.
 
     Args:
-        probability: "softmax" of the scores, or "sigmoid", the paper's: the sigmoid of each score, normalised.
-        priors: None for equal ones, "empirical" for the shares of the classes, or a number for each class; their
-            logarithm is added to the scores.
+        probability: "softmax" of the scores, or "sigmoid" as in the paper: the normalised sigmoid of each score.
+        priors: None for equal priors, "empirical" for the class frequencies, or one number per class. Their logarithm
+            is added to the scores.
 
-    Buffers, once fitted: classes (C,) the label ids, weight (C, d), bias (C,).
+    Buffers after fitting: classes (C,), the class ids; weight (C, d); bias (C,).
     """
 
-    default_priors: ClassVar[Priors] = None
+    _fit_method: ClassVar[str] = "fit"
 
     classes: Tensor
     weight: Tensor
@@ -37,134 +38,139 @@ class LinearPredictor(nn.Module):
 
     def __init__(self, *, probability: Probability = "softmax", priors: Priors = None) -> None:
         super().__init__()
-        check_word("probability", probability, get_args(Probability))
-        self.probability = probability
-        self.priors = self.default_priors if priors is None else priors
+        check_choice("probability", probability, get_args(Probability))
+        self.probability, self.priors = probability, priors
+        # The statistics of the last fit. `deeplda.loading` sets them when it restores a saved model.
         self._statistics: FeatureStatistics | None = None
         self._set(torch.empty(0, dtype=torch.long), torch.empty(0, 0).double(), torch.empty(0).double())
 
-    def fit(self, features: Tensor, labels: Tensor) -> Self:
+    def fit(self, features: Numbers, labels: Numbers) -> Self:
         """Fit on features (n, d) with labels (n,)."""
+        features, labels = as_tensor(features, "features"), as_tensor(labels, "labels")
         check_batch(features, labels)
         statistics = self.statistics(labels)
         statistics.update(features, labels)
         return self.fit_statistics(statistics)
 
-    def statistics(self, labels: Tensor) -> FeatureStatistics:
-        """Empty statistics to gather for this predictor, for a set with these labels."""
+    def statistics(self, labels: Numbers) -> FeatureStatistics:
+        """Create empty statistics of the kind that this predictor is fitted from, for a set with these labels (n,)."""
         return FeatureStatistics.for_labels(labels)
 
     def fit_statistics(self, statistics: FeatureStatistics) -> Self:
-        """Fit from gathered statistics."""
+        """Fit from statistics that have seen every batch."""
         device = self.weight.device
-        weight, bias = self.solve(statistics)
+        weight, bias = self._solve(statistics)
         bias = bias + self._log_priors(statistics)
         self._statistics = statistics
         self._set(statistics.classes, weight, bias)
         return self.to(device)
 
-    def solve(self, statistics: FeatureStatistics) -> tuple[Tensor, Tensor]:
-        """weight (C, d) and bias (C,) for equal priors, from the statistics."""
-        raise NotImplementedError
+    def decision_function(self, features: Numbers) -> Tensor:
+        """Return the scores, (n, C) float64.
 
-    def decision_function(self, features: Tensor) -> Tensor:
-        """The scores, (n, C) float64. Raises ValueError before a fit, and for features of another width."""
-        self._check(features)
+        Raises NotFittedError before a fit, and ValueError if features has another width than in the fit.
+        """
+        features = self._checked(features)
         return features.double() @ self.weight.double().T + self.bias.double()
 
-    def predict(self, features: Tensor) -> Tensor:
-        """The label id of the highest score, (n,)."""
+    def predict(self, features: Numbers) -> Tensor:
+        """Return the class id with the highest score, (n,)."""
         return self.classes[self.decision_function(features).argmax(1)]
 
-    def predict_proba(self, features: Tensor) -> Tensor:
-        """The probability of each class, (n, C) float64; worked out from logarithms, so that nothing overflows."""
+    def predict_proba(self, features: Numbers) -> Tensor:
+        """Return the probability of each class, (n, C) float64, computed from logarithms to avoid overflow."""
         scores = self.decision_function(features)
         return (nn.functional.logsigmoid(scores) if self.probability == "sigmoid" else scores).softmax(1)
 
-    def mahalanobis(self, features: Tensor) -> Tensor:
-        """Distance of each row to the nearest class mean, in units of the pooled covariance, (n,) float64.
+    def mahalanobis(self, features: Numbers) -> Tensor:
+        """Return the distance of each row to the nearest class mean, in units of the pooled covariance, (n,) float64.
 
-        Large where a sample is like none of the classes: a score for what is out of distribution.
+        A large distance flags a sample that belongs to none of the classes.
         """
-        statistics = self._fitted_statistics()
-        self._check(features)
+        features, statistics = self._checked(features), self._fitted_statistics()
         whitening = statistics.whitening().to(features.device)
         means = statistics.means.to(features.device)
-        # Centred, and not by way of products: an offset of the features costs no precision.
+        # Centre first and avoid the formula with products, so that an offset of the features costs no precision.
         rows, centres = ((values - means.mean(0)) @ whitening for values in (features.double(), means))
         return torch.cdist(rows, centres, compute_mode="donot_use_mm_for_euclid_dist").amin(1)
 
-    def add_class(self, features: Tensor, label: int) -> Self:
-        """Learn a new class from a few examples, features (k, d), without training: its mean and scatter join in."""
-        return self.fit_statistics(self._fitted_statistics().with_class(features.detach().cpu(), label))
+    def add_class(self, features: Numbers, label: int) -> Self:
+        """Add a class from a few examples, features (k, d), without retraining: its mean and scatter are added."""
+        return self.fit_statistics(self._fitted_statistics().with_class(features, label))
 
-    def forward(self, features: Tensor) -> Tensor:
+    def forward(self, features: Numbers) -> Tensor:
         return self.decision_function(features)
 
-    def reserve(self, classes: int, dimensions: int) -> Self:
-        """Buffers of the right shapes, for a state to be loaded into."""
+    def _solve(self, statistics: FeatureStatistics) -> tuple[Tensor, Tensor]:
+        """Compute weight (C, d) and bias (C,) for equal priors."""
+        raise NotImplementedError
+
+    def _reserve(self, classes: int, dimensions: int) -> Self:
+        """Create buffers of the right shapes, into which a state can be loaded."""
         weight = torch.zeros(classes, dimensions, dtype=torch.float64)
         self._set(torch.arange(classes), weight, weight.new_zeros(classes))
         return self
-
-    @property
-    def fitted_on(self) -> FeatureStatistics | None:
-        """The statistics it was fitted from, where they are known."""
-        return self._statistics
-
-    def recall(self, statistics: FeatureStatistics) -> None:
-        """Know the statistics that the loaded state was fitted from."""
-        self._statistics = statistics
 
     def _log_priors(self, statistics: FeatureStatistics) -> Tensor:
         if self.priors is None:
             return torch.zeros(len(statistics.classes), dtype=torch.float64)
         if isinstance(self.priors, str):
-            check_word("priors", self.priors, ("empirical",), or_none=True)
+            check_choice("priors", self.priors, ("empirical",), or_else="None")
             return (statistics.counts / statistics.counts.sum()).log()
         priors = torch.as_tensor(self.priors, dtype=torch.float64)
         if priors.shape != statistics.classes.shape or not (priors > 0).all():
             raise ValueError(
                 got(
-                    f"priors {list(self.priors)}",
-                    need=f"{len(statistics.classes)} positive numbers, one for each class",
-                    do="give them in the order of the label ids",
+                    f"priors is {list(self.priors)}",
+                    need=f"{len(statistics.classes)} positive numbers, one per class",
+                    do="list them in the order of the class ids",
                 )
             )
         return (priors / priors.sum()).log()
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *others: Any) -> None:
-        """As torch does, after making room: a fitted state goes into a predictor that is not fitted yet."""
+        """Load as torch does, after resizing the buffers of an unfitted predictor to those of the state."""
         weight = state_dict.get(f"{prefix}weight")
         if len(self.classes) == 0 and weight is not None and weight.ndim == 2:
             device = self.weight.device
-            self.reserve(*weight.shape).to(device)
+            self._reserve(*weight.shape).to(device)
         before = [buffer.clone() for buffer in self.buffers()]
         super()._load_from_state_dict(state_dict, prefix, *others)
         if not all(map(torch.equal, before, self.buffers())):
-            # They are of what was fitted before; `recall` brings those that belong to the state.
+            # The statistics of the previous fit do not belong to the loaded state.
             self._statistics = None
 
-    def _check(self, features: Tensor) -> None:
+    def _checked(self, features: Numbers) -> Tensor:
+        """Return the features as a tensor, on the predictor's device if they are an array."""
         if len(self.classes) == 0:
-            raise ValueError(got("a predictor that is not fitted", need="a fitted one", do="call fit first"))
+            self._raise_not_fitted()
+        given = as_tensor(features, "features")
         width = self.weight.shape[1]
-        if features.ndim != 2 or features.shape[1] != width:
+        if given.ndim != 2 or given.shape[1] != width:
             raise ValueError(
                 got(
-                    f"features of shape {tuple(features.shape)}",
+                    f"features has shape {tuple(given.shape)}",
                     need=f"(n, {width})",
-                    do="pass embeddings like those it was fitted on",
+                    do="pass features of the same network as in the fit",
                 )
             )
+        return given if given is features else given.to(self.weight.device)
 
     def _fitted_statistics(self) -> FeatureStatistics:
+        if len(self.classes) == 0:
+            self._raise_not_fitted()
         if self._statistics is None:
             raise RuntimeError("this predictor has no statistics: fit it, or use it through a loaded model")
         return self._statistics
 
+    def _raise_not_fitted(self) -> NoReturn:
+        # Importing scikit-learn takes a second, which predictors otherwise do not need.
+        from sklearn.exceptions import NotFittedError
+
+        raise NotFittedError(f"this {type(self).__name__} is not fitted: call {self._fit_method} first")
+
     def _set(self, classes: Tensor, weight: Tensor, bias: Tensor) -> None:
-        # A copy, as several predictors may be fitted from the same statistics, and each saves its own.
+        # Copy the classes: predictors that are fitted from the same statistics must not share a buffer.
         self.register_buffer("classes", classes.clone())
         self.register_buffer("weight", weight)
         self.register_buffer("bias", bias)

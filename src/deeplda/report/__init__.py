@@ -1,1 +1,1 @@
-"""Figures, the analysis behind them, the HTML page, and what the metrics say in words."""
+"""Reports of runs: the analysis of an embedding, figures, the HTML page, and a diagnosis in plain words."""

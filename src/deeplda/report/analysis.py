@@ -1,12 +1,14 @@
-"""What the single dimensions of an embedding (n, d) with labels (n,) can tell: the claims of the paper's Section 3.
+"""Numbers behind figures and pages: single dimensions of an embedding (the paper's Section 3), densities, confusions.
 
-Everything is computed in float64, from the first sample's place so that a large offset costs no digits. Differences
-that rounding alone could make count as none: a dead dimension, the same for every sample, separates nothing.
+Embeddings have shape (n, d), labels (n,). Everything is computed in float64 relative to the first sample, so that a
+large offset costs no precision. Differences within rounding error count as zero: a dead dimension, which is the same
+for every sample, separates nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -29,13 +31,17 @@ Floats = NDArray[np.floating[Any]]
 Integers = NDArray[np.integer[Any]]
 
 _ROUNDING = 64 * np.finfo(np.float64).eps
+# A density is estimated in bins this many times finer than it is returned, with kernels at least this share of the
+# range wide: narrower classes would be invisible spikes.
+_BINS_PER_POINT = 4
+_NARROWEST_KERNEL = 1 / 128
 
 
 def fisher_ratios(embedding: Floats, labels: Integers) -> NDArray[np.float64]:
-    """Variance between the class means over variance within the classes, of each dimension alone, (d,).
+    """Return the variance between class means over the variance within classes, for each dimension alone, (d,).
 
-    The diagonals of the paper's S_B and S_W, one over the other: what an eigenvalue is for a direction, this is for an
-    axis. 0 for a dead dimension, infinite where the classes differ and no sample differs from its class.
+    This is diag(S_B) / diag(S_W): for an axis what an eigenvalue is for a direction. It is 0 for a dead dimension and
+    infinite if the class means differ but no sample differs from its class mean.
     """
     x, member = _checked(embedding, labels), _membership(labels)
     x = x - x[0]
@@ -48,15 +54,20 @@ def fisher_ratios(embedding: Floats, labels: Integers) -> NDArray[np.float64]:
 def single_dimension_accuracy(
     train_embedding: Floats, train_labels: Integers, embedding: Floats, labels: Integers
 ) -> NDArray[np.float64]:
-    """Accuracy on the second part of LDA with equal priors fitted on the first, in each dimension alone, (d,).
+    """Return the accuracy of LDA with equal priors in each dimension alone, (d,); fitted on the first part, scored on
+    the second.
 
-    In one dimension that is the nearest class mean. Of several equally near ones each is taken with the same
-    probability and the expected accuracy is given: a dead dimension scores one over the number of classes.
+    In one dimension LDA picks the nearest class mean. Ties are broken at random and the expected accuracy is returned,
+    so a dead dimension scores one over the number of classes.
     """
     train, x = _checked(train_embedding, train_labels), _checked(embedding, labels)
     if x.shape[1] != train.shape[1]:
         raise ValueError(
-            got(f"embeddings have {train.shape[1]} and {x.shape[1]} dimensions", need="the same", do="use one model")
+            got(
+                f"embeddings have {train.shape[1]} and {x.shape[1]} dimensions",
+                need="the same",
+                do="use the same model for both",
+            )
         )
     train, x = train - train[0], x - train[0]
     means, rounding = _means(train, _membership(train_labels)), _rounding(train)
@@ -70,12 +81,12 @@ def single_dimension_accuracy(
 
 
 def one_against_rest(embedding: Floats, labels: Integers) -> NDArray[np.float64]:
-    """How well each dimension separates each class from all others together, (d, C), classes in ascending order.
+    """Return how well each dimension separates each class from all others, (d, C), classes in ascending order.
 
-    Fisher's criterion of two classes, (mean - mean of the others)^2 / (variance + variance of the others): large for a
-    class that stands away from the others *and* leaves them close together, the pattern the paper describes. The area
-    under the ROC curve would not do: in a trained network it is 1 for several classes at once, and the largest of them
-    a lottery. The two variances weigh the same, however rare the class.
+    This is Fisher's criterion for two classes, (mean - mean of the others)^2 / (variance + variance of the others). It
+    is large if the class is far from the others *and* the others stay close together, the pattern the paper describes.
+    The area under the ROC curve is not suitable: in a trained network it is 1 for several classes at once. Both
+    variances have the same weight, however rare the class is.
     """
     x, member = _checked(embedding, labels), _membership(labels)
     x, rest = x - x[0], ~member
@@ -85,17 +96,17 @@ def one_against_rest(embedding: Floats, labels: Integers) -> NDArray[np.float64]
 
 
 def separated_class(embedding: Floats, labels: Integers) -> NDArray[np.int64]:
-    """The label that each dimension separates best from all others, (d,); -1 where it separates none."""
+    """Return the label that each dimension separates best from all others, (d,); -1 if it separates none."""
     separation = one_against_rest(embedding, labels)
     best = np.unique(labels)[separation.argmax(1)]
     return np.where(separation.max(1) > 0, best, -1).astype(np.int64)
 
 
 def stability(separated: Sequence[Integers]) -> float:
-    """From `separated_class` of runs with different seeds: how often a dimension separates the same class in two.
+    """Return how often a dimension separates the same class in two runs, given their `separated_class` arrays.
 
-    The share among all (dimension, pair of runs); a dimension that separates no class agrees with none. Classes dealt
-    out at random would give one over the number of classes.
+    This is the share of all (dimension, pair of runs); a dimension that separates no class never agrees. Random
+    classes would give one over the number of classes.
     """
     if len(separated) < 2:
         raise ValueError(got(f"{len(separated)} run", need="two or more", do="train with another seed"))
@@ -104,60 +115,132 @@ def stability(separated: Sequence[Integers]) -> float:
 
 
 def output_variances(embedding: Floats) -> NDArray[np.float64]:
-    """Variance of each dimension over all samples, (d,)."""
+    """Return the variance of each dimension over all samples, (d,)."""
     variances: NDArray[np.float64] = np.asarray(embedding, np.float64).var(0)
     return variances
 
 
-def silverman_width(values: NDArray[np.float64]) -> float:
-    """Silverman's width of a Gaussian kernel for the density of `values` (n,): 0.9 min(std, IQR / 1.34) / n^(1/5)."""
-    low, high = np.quantile(values, [0.25, 0.75])
-    spread = min(values.std(), (high - low) / 1.34) or values.std()
-    return float(0.9 * spread * len(values) ** -0.2)
+def class_densities(
+    values: NDArray[np.float64], labels: Integers, classes: int, ends: tuple[float, float], points: int = 128
+) -> NDArray[np.float64]:
+    """Estimate the density of each class along one dimension, (classes, points), in even steps between the ends.
+
+    The kernel is Gaussian with Silverman's bandwidth for each class. The density of a class without samples is 0.
+    """
+    bins = _BINS_PER_POINT * points
+    width = (ends[1] - ends[0]) / bins
+    within = (values >= ends[0]) & (values < ends[1])
+    values, labels = values[within], np.asarray(labels)[within]
+    places = np.minimum(((values - ends[0]) / width).astype(np.int64), bins - 1)
+    counts = np.bincount(labels * bins + places, minlength=classes * bins).reshape(classes, bins).astype(np.float64)
+    totals = counts.sum(1, keepdims=True)
+    shares = counts / np.maximum(totals, 1)
+    bandwidth = np.array([_silverman_bandwidth(values[labels == c]) if totals[c] else 0.0 for c in range(classes)])
+    bandwidth = np.maximum(bandwidth, (ends[1] - ends[0]) * _NARROWEST_KERNEL)
+    # Convolve with a Gaussian by Fourier transform; the padding keeps the two ends apart.
+    frequencies = np.fft.rfftfreq(2 * bins, width)
+    kernel = np.exp(-2 * (np.pi * bandwidth[:, None] * frequencies) ** 2)
+    smooth = np.fft.irfft(np.fft.rfft(shares, 2 * bins) * kernel, 2 * bins)[:, :bins] / width
+    curves: NDArray[np.float64] = np.maximum(smooth, 0).reshape(classes, points, -1).mean(2)
+    return curves
+
+
+@dataclass(frozen=True)
+class ClassScores:
+    """Scores of one class, from a confusion matrix.
+
+    Attributes:
+        n: number of samples of the class.
+        recall: share of the class that was predicted correctly; None if it has no samples.
+        precision: share of correct ones among the samples predicted as this class; None if there are none.
+        confused_with: the class its samples are mistaken for most often; None if they never are.
+        mistakes: how often that happens.
+    """
+
+    n: int
+    recall: float | None
+    precision: float | None
+    confused_with: int | None
+    mistakes: int
+
+
+def class_scores(confusion: Integers | Sequence[Sequence[int]]) -> list[ClassScores]:
+    """Return the scores of each class from confusion[true][predicted]."""
+    counts = np.asarray(confusion)
+    mistakes = counts - np.diag(np.diag(counts))
+    found = []
+    for c, (row, column) in enumerate(zip(counts, counts.T, strict=True)):
+        n, predicted, most = int(row.sum()), int(column.sum()), int(mistakes[c].argmax())
+        found.append(
+            ClassScores(
+                n,
+                float(row[c] / n) if n else None,
+                float(row[c] / predicted) if predicted else None,
+                most if mistakes[c, most] else None,
+                int(mistakes[c, most]),
+            )
+        )
+    return found
+
+
+def row_shares(confusion: Integers | Sequence[Sequence[int]]) -> NDArray[np.float64]:
+    """Return each count of a confusion matrix as a share of its true class; 0 for a class without samples."""
+    counts = np.asarray(confusion)
+    shares: NDArray[np.float64] = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    return shares
 
 
 def agreement(decisions: Mapping[str, Integers]) -> dict[tuple[str, str], float]:
-    """For each pair of predictors the share of the samples for which they decide alike."""
+    """Return, for each pair of predictors, the share of samples on which they agree."""
     return {
         (first, second): float(np.mean(np.asarray(decisions[first]) == np.asarray(decisions[second])))
         for first, second in combinations(decisions, 2)
     }
 
 
+def _silverman_bandwidth(values: NDArray[np.float64]) -> float:
+    """Return Silverman's bandwidth for `values` (n,): 0.9 min(std, IQR / 1.34) / n^(1/5)."""
+    low, high = np.quantile(values, [0.25, 0.75])
+    spread = min(values.std(), (high - low) / 1.34) or values.std()
+    return float(0.9 * spread * len(values) ** -0.2)
+
+
 def _checked(embedding: Floats, labels: Integers) -> NDArray[np.float64]:
-    """The embedding in float64."""
+    """Return the embedding in float64."""
     x, y = np.asarray(embedding, np.float64), np.asarray(labels)
     if x.ndim != 2 or y.shape != x.shape[:1] or x.size == 0:
         what = f"embedding has shape {x.shape}, labels {y.shape}"
-        raise ValueError(got(what, need="(n, d) and (n,)", do="give each sample one row and one label"))
+        raise ValueError(got(what, need="(n, d) and (n,)", do="pass one row and one label for each sample"))
     if not np.isfinite(x).all():
-        raise ValueError(got("embedding holds NaN or infinity", need="finite numbers", do="see why the run diverged"))
+        raise ValueError(
+            got("embedding holds NaN or infinity", need="finite numbers", do="find out why the run diverged")
+        )
     return x
 
 
 def _membership(labels: Integers) -> NDArray[np.bool_]:
-    """Which sample (row) is of which class (column), (n, C)."""
+    """Return which sample (row) belongs to which class (column), (n, C)."""
     classes = np.unique(labels)
     if len(classes) < 2:
-        raise ValueError(got(f"{len(classes)} class", need="two or more", do="pass samples of other classes as well"))
+        raise ValueError(got(f"{len(classes)} class", need="two or more", do="pass samples of other classes, too"))
     member: NDArray[np.bool_] = np.asarray(labels)[:, None] == classes
     return member
 
 
 def _means(x: NDArray[np.float64], member: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Mean of each group of samples (a column of `member`), (C, d)."""
+    """Return the mean of each group of samples (a column of `member`), (C, d)."""
     means: NDArray[np.float64] = (member.T @ x) / member.sum(0)[:, None]
     return means
 
 
 def _variances(x: NDArray[np.float64], member: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Variance of each group of samples, (C, d)."""
+    """Return the variance of each group of samples, (C, d)."""
     means = _means(x, member)
     return np.stack([np.mean((x[group] - mean) ** 2, axis=0) for group, mean in zip(member.T, means, strict=True)])
 
 
 def _rounding(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """By how much rounding may move a mean of each dimension, (d,)."""
+    """Return a bound on the rounding error of the mean of each dimension, (d,)."""
     rounding: NDArray[np.float64] = _ROUNDING * np.abs(x).max(0)
     return rounding
 
@@ -165,7 +248,7 @@ def _rounding(x: NDArray[np.float64]) -> NDArray[np.float64]:
 def _ratio(
     above: NDArray[np.float64], below: NDArray[np.float64], rounding: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """above / below, with what rounding could have made taken for 0, and 0 / 0 = 0."""
+    """Return above / below, with values within rounding error taken as 0, and 0 / 0 = 0."""
     above = np.where(above <= rounding, 0.0, above)
     below = np.where(below <= rounding, 0.0, below)
     ratio = np.full(above.shape, np.inf)

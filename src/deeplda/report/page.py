@@ -1,134 +1,174 @@
-"""The page of a run: what was run, how well it does, and its embedding to look at."""
+"""The page of one run: what was run, how good it is, its embedding, its training and its mistakes."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import NDArray
 
-from deeplda.report import payload, words
-from deeplda.report.contents import Floats, RunContents
-from deeplda.report.document import document
-from deeplda.report.elements import Html, element
-from deeplda.report.hardest_section import hardest_section
-from deeplda.report.sections import (
+from deeplda.formatting import counted, duration, percent, wilson_interval
+from deeplda.report import plot_data, wording
+from deeplda.report.components import (
+    Cell,
     class_table,
-    confusion_matrix,
+    confusion_table,
     definitions,
     key_figure,
     legend,
+    number_cell,
     plot_controls,
     scatter,
     scrolling,
     section,
+    share_cell,
+    sortable_table,
 )
-from deeplda.report.training_section import training_section
+from deeplda.report.markup import Child, Html, document, element
+from deeplda.report.record import Floats, InspectedRun, RunRecord
+from deeplda.training.metrics import PredictorScores
+
+_MOST_HARDEST = 24
 
 
-def run_page(contents: RunContents) -> str:
-    """The report of one run, as HTML. The same run gives the same page, byte for byte."""
-    name, how = words.data_name(contents.config), words.objective(contents.config)
+def run_page(run: InspectedRun) -> str:
+    """Return the report of one run as HTML. The same run gives the same page, byte for byte."""
+    name, objective = wording.data_name(run.config), wording.objective_name(run.config)
     body = element(
         "main",
-        _header(contents, name, how),
-        _embedding(contents),
-        _dimensions(contents),
-        training_section(contents),
-        _classes(contents),
-        hardest_section(contents),
-        _again(contents),
+        _header(run, name, objective),
+        _embedding(run),
+        _outputs(run),
+        training_section(run),
+        _classes(run),
+        _hardest(run),
+        _repeat(run),
     )
     data = {
-        "classes": list(contents.class_names),
-        "runs": [payload.points(contents) | {"samples": 0}],
-        "samples": [payload.samples(contents)],
-        "densities": payload.densities(contents),
+        "classes": list(run.class_names),
+        "runs": [plot_data.pack_points(run)],
+        "samples": [plot_data.pack_samples(run)],
+        "densities": plot_data.pack_densities(run),
     }
-    return document(f"{name}: {how}", body, data)
+    return document(f"{name}: {objective}", body, data)
 
 
-def _header(contents: RunContents, name: str, how: str) -> Html:
-    summary, scores, card = contents.summary, contents.scores, contents.card
-    right = int(np.trace(scores["confusion"]))
-    low, high = words.wilson_interval(right, scores["n"])
-    interval = f"{right:,} of {scores['n']:,} right; 95\u00a0% interval {100 * low:.1f} to {100 * high:.1f}\u00a0%"
-    balanced = scores["predictors"][card.predictors[0]]["balanced_accuracy"]
+def training_section(run: RunRecord) -> Html:
+    """Return loss, validation accuracy and eigenvalues over the epochs, as curves and as a table."""
+    if not run.epochs:
+        return section("training", "Training", "The epochs of this run are lost: metrics.jsonl does not contain them.")
+    lead = "One value per epoch; the dashed line marks the epoch that was kept."
+    if run.spectra:
+        lead += " The eigenvalues of the last batch of each epoch show how well each direction separates the classes."
+    if (lost := run.summary.epochs - len(run.epochs)) > 0:
+        lead += f" metrics.jsonl has lost {counted(lost, 'epoch')}."
+    return section(
+        "training",
+        "Training",
+        lead,
+        element("div", _training_charts(run), class_="charts"),
+        element("details", element("summary", "Values of each epoch"), epoch_table(run)),
+    )
+
+
+def epoch_table(run: RunRecord) -> Html:
+    """Return the values of each epoch as a table."""
+    accuracies, spectra = run.validation_accuracies, run.spectra
+    columns = ["epoch", "loss", "learning rate"]
+    columns += ["validation accuracy"] * bool(accuracies)
+    columns += ["smallest eigenvalue", "largest", "dead outputs"] * bool(spectra)
+    rows = []
+    for i, row in enumerate(run.epochs):
+        cells = [number_cell(row.epoch, "d"), number_cell(row.loss, ".4g"), number_cell(row.learning_rate, ".3g")]
+        if accuracies:
+            cells.append(share_cell(accuracies[i]))
+        if spectra:
+            cells += [number_cell(value, ".4g") for value in (spectra[i][0], spectra[i][-1])]
+            cells.append(number_cell(row.dead_dims, "d"))
+        rows.append(cells)
+    return sortable_table("Values of each epoch", columns, rows)
+
+
+def chart(title: Child, drawing: Html) -> Html:
+    return element("figure", element("figcaption", title), drawing)
+
+
+def _header(run: InspectedRun, name: str, objective: str) -> Html:
+    summary, scores, card = run.summary, run.scores, run.card
+    right = int(np.trace(scores.confusion))
+    low, high = wilson_interval(right, scores.n)
+    interval = f"{right:,} of {scores.n:,} correct; 95 % interval {percent(low, 1)} to {percent(high, 1)}"
+    balanced = scores.predictors[card.predictors[0]].balanced_accuracy
     figures = [
-        key_figure("test accuracy", words.percent(scores["accuracy"]), interval),
-        key_figure("balanced accuracy", words.percent(balanced), "mean recall of the classes"),
-        key_figure("epoch kept", f"{summary['best_epoch']}", words.kept_epoch(summary)),
-        key_figure("time", words.duration(summary["seconds"]), words.effort(summary, contents.environment)),
+        key_figure("test accuracy", percent(scores.accuracy), interval),
+        key_figure("balanced accuracy", percent(balanced), "mean recall of the classes"),
+        key_figure("epoch kept", f"{summary.best_epoch}", wording.kept_epoch(summary)),
+        key_figure("time", duration(summary.seconds), wording.effort(summary, run.environment)),
     ]
     shape = " x ".join(map(str, card.sample_shape))
-    sizes = ", ".join(f"{n:,} for {part}" for part, n in contents.sizes.items())
+    sizes = ", ".join(f"{n:,} for {part}" for part, n in run.sizes.items())
     what = (
-        f"{card.network} with {card.embedding_dim} outputs, {len(contents.class_names)} classes, "
-        f"{'images' if contents.images else 'rows'} of {shape}: {sizes}."
+        f"{card.network} with {counted(card.embedding_dim, 'output')}, {len(run.class_names)} classes, "
+        f"{'images' if run.images else 'rows'} of {shape}: {sizes}."
     )
+    mirrored = summary.mirrored.get("test")
     return element(
         "header",
         element("p", "deeplda report", class_="overline"),
         element("h1", name),
-        element("p", how[0].upper() + how[1:], class_="subtitle"),
+        element("p", objective[0].upper() + objective[1:], class_="subtitle"),
         element("dl", figures, class_="figures"),
         element("p", what, class_="lead"),
-        _predictors(scores["predictors"], summary.get("mirrored", {}).get("test")),
+        _predictors(scores.predictors, mirrored.predictors if mirrored else None),
     )
 
 
-def _predictors(plain: dict[str, Any], mirrored: dict[str, Any] | None) -> Html | tuple[()]:
-    """How each predictor does, with mirror images too where they were asked for; the first decides."""
-    kinds = [plain, mirrored["predictors"]] if mirrored else [plain]
+def _predictors(plain: dict[str, PredictorScores], mirrored: dict[str, PredictorScores] | None) -> Html | tuple[()]:
+    """Return the scores of each predictor, also with mirror images if these were scored; the first one decides."""
+    kinds = [plain, mirrored] if mirrored else [plain]
     if len(plain) == len(kinds) == 1:
         return ()
     columns = ["predictor", "accuracy", "balanced", "AUC", *(["mirrored", "balanced", "AUC"] if mirrored else [])]
     head = [element("th", text, scope="col") for text in columns]
-    rows = [
-        element(
-            "tr",
-            element(
-                "th", words.PREDICTORS[name], element("span", " decides", class_="hint") if not i else (), scope="row"
-            ),
-            [element("td", cell) for kind in kinds for cell in words.score_cells(kind[name])],
-        )
-        for i, name in enumerate(plain)
-    ]
+    rows = []
+    for i, name in enumerate(plain):
+        hint = () if i else element("span", " decides", class_="hint")
+        cells = [element("td", cell) for kind in kinds for cell in wording.score_cells(kind[name])]
+        rows.append(element("tr", element("th", wording.PREDICTOR_NAMES.get(name, name), hint, scope="row"), cells))
     table = element("table", element("thead", element("tr", head)), element("tbody", rows), class_="predictors")
     return scrolling("Scores of the predictors", table)
 
 
-def _embedding(contents: RunContents) -> Html:
-    whole, shown = contents.sizes["test"], len(contents.labels)
-    sample = f"{shown:,} of the {whole:,} test samples, each class in its share, are shown. "
+def _embedding(run: InspectedRun) -> Html:
+    total, shown = run.sizes["test"], len(run.labels)
+    sample = f"{shown:,} of the {total:,} test samples are shown, stratified by class. " if shown < total else ""
     lead = (
-        f"Each point is a test sample. {words.axes(contents.card)} {sample if shown < whole else ''}"
-        "Point at one to see it, or focus the plot and use the arrow keys."
+        f"Each point is a test sample. {wording.axes_note(run.card)} {sample}"
+        "Point at a sample to see it, or focus the plot and use the arrow keys."
     )
-    controls = plot_controls(contents.axes[: payload.MOST_AXES])
-    return section("embedding", "Embedding", lead, controls, legend(contents.class_names), scatter(0))
+    controls = plot_controls(run.axes[: plot_data.MOST_AXES])
+    return section("embedding", "Embedding", lead, controls, legend(run.class_names), scatter(0))
 
 
-def _dimensions(contents: RunContents) -> Html:
-    every = contents.embedding.shape[1]
-    count = min(every, payload.MOST_DIMENSIONS)
+def _outputs(run: InspectedRun) -> Html:
+    outputs = run.embedding.shape[1]
+    count = min(outputs, plot_data.MOST_DIMENSIONS)
     lead = (
-        "How each class is spread along one output of the network: where curves stand apart, this output alone tells "
-        "the classes apart. The bars are the accuracy from each output alone; the dashed line is guessing."
+        "The distribution of each class along one output of the network. If the curves do not overlap, this output "
+        "alone separates the classes. Each bar is the accuracy from one output alone; the dashed line is chance level."
     )
     notes = [
-        f"Fisher ratio {ratio:.3g}, accuracy from this output alone {words.percent(accuracy)}"
-        for ratio, accuracy in zip(contents.fisher_ratios[:count], contents.single_accuracies[:count], strict=True)
+        f"Fisher ratio {ratio:.3g}, accuracy from this output alone {percent(accuracy)}"
+        for ratio, accuracy in zip(run.fisher_ratios[:count], run.single_accuracies[:count], strict=True)
     ]
-    label = element("label", "output ", element("output", 1, for_="dimension"), f" of {every}", for_="dimension")
+    label = element("label", "output ", element("output", 1, for_="dimension"), f" of {outputs}", for_="dimension")
     slider = element(
         "input", type="range", id="dimension", min=1, max=count, value=1, aria_describedby="dimension-figures"
     )
-    bars = _power_bars(contents.single_accuracies[:count], 1 / len(contents.class_names))
+    bars = _accuracy_bars(run.single_accuracies[:count], 1 / len(run.class_names))
     return section(
         "dimensions",
         "One output at a time",
         lead,
-        legend(contents.class_names),
+        legend(run.class_names),
         element(
             "figure",
             element("svg", class_="densities", viewBox="0 0 720 300", role="img", aria_label="Class densities"),
@@ -140,50 +180,106 @@ def _dimensions(contents: RunContents) -> Html:
     )
 
 
-def _power_bars(accuracies: Floats, chance: float) -> Html:
-    """A bar for each output dimension, as high as the accuracy from it alone."""
+def _accuracy_bars(accuracies: Floats, chance: float) -> Html:
+    """Return a bar for each output, as high as the accuracy from this output alone."""
     heights = np.nan_to_num(accuracies)
-    shares = heights / max(heights.max(), chance)
+    highest = max(heights.max(), chance)
     bars = [
         element("rect", x=f"{i + 0.15:g}", width=0.7, y=f"{1 - share:.4f}", height=f"{share:.4f}")
-        for i, share in enumerate(shares)
+        for i, share in enumerate(heights / highest)
     ]
-    level = f"{1 - chance / max(heights.max(), chance):.4f}"
-    guess = element("line", x1=0, x2=len(bars), y1=level, y2=level, class_="chance")
+    level = f"{1 - chance / highest:.4f}"
+    line = element("line", x1=0, x2=len(bars), y1=level, y2=level, class_="chance")
     box = f"0 0 {len(bars)} 1"
-    return element("svg", bars, guess, class_="bars", viewBox=box, preserveAspectRatio="none", aria_hidden="true")
+    return element("svg", bars, line, class_="bars", viewBox=box, preserveAspectRatio="none", aria_hidden="true")
 
 
-def _classes(contents: RunContents) -> Html:
-    confusion, names = np.asarray(contents.scores["confusion"]), contents.class_names
+def _training_charts(run: RunRecord) -> list[Html]:
+    # matplotlib takes half a second to import, and only charts need it.
+    from deeplda.report.curves import Curve, eigenvalue_curves, loss_curves, page_chart
+
+    numbers, kept = [row.epoch for row in run.epochs], run.summary.best_epoch
+    first, last = run.epochs[0].loss, run.epochs[-1].loss
+    label = f"Loss, {first:.3g} in the first epoch, {last:.3g} in the last"
+    charts = [chart("Loss", page_chart(loss_curves(run.epochs), label=label, kept=kept))]
+    if accuracies := run.validation_accuracies:
+        first, last = accuracies[0], accuracies[-1]
+        label = f"Validation accuracy, {percent(first)} after the first epoch, {percent(last)} after the last"
+        curves = [Curve("validation accuracy", numbers, accuracies)]
+        charts.append(chart("Validation accuracy", page_chart(curves, label=label, shares=True, kept=kept)))
+    if spectra := run.spectra:
+        label = f"Eigenvalues, {spectra[-1][0]:.3g} to {spectra[-1][-1]:.3g} in the last epoch"
+        curves = eigenvalue_curves(numbers, spectra)
+        others = (element("span", class_="dash others"), "others") if len(curves) > 1 else ()
+        key = element("span", element("span", class_="dash k3"), "smallest", others)
+        charts.append(chart(("Eigenvalues ", key), page_chart(curves, label=label, logarithmic=True, kept=kept)))
+    return charts
+
+
+def _classes(run: InspectedRun) -> Html:
+    confusion = np.asarray(run.scores.confusion)
+    predictor = wording.PREDICTOR_NAMES[run.card.predictors[0]]
     lead = (
-        f"All {contents.scores['n']:,} test samples, as decided by "
-        f"{words.PREDICTORS[contents.card.predictors[0]]}. Recall: the share of a class that was found. Precision: the "
-        "share that is right among what was taken for it."
+        f"All {run.scores.n:,} test samples, as classified by {predictor}. Recall is the share of a class that was "
+        "recognised; precision is the share of correct ones among the samples predicted as this class."
     )
-    heading = element("h3", "Confusion matrix")
-    return section(
-        "classes", "Classes", lead, class_table(confusion, names), heading, confusion_matrix(confusion, names)
-    )
+    tables = class_table(confusion, run.class_names), confusion_table(confusion, run.class_names)
+    return section("classes", "Classes", lead, tables[0], element("h3", "Confusion matrix"), tables[1])
 
 
-def _again(contents: RunContents) -> Html:
-    chosen = [(name.replace("_", " "), str(value)) for name, value in words.chosen_settings(contents.config).items()]
-    surroundings = words.surroundings(contents.environment).items()
+def _hardest(run: InspectedRun) -> Html:
+    """Return the most confident mistakes or, without mistakes, the least confident predictions."""
+    places, mistakes = run.hardest(_MOST_HARDEST)
+    lead = "There are no mistakes among the samples shown. These are the least confident predictions."
+    if mistakes:
+        lead = f"The most confident mistakes: {len(places)} of {mistakes:,} among the samples shown."
+    show = _hardest_images if run.images else _hardest_rows
+    return section("hardest", "Hardest samples", lead, show(run, places))
+
+
+def _hardest_images(run: InspectedRun, places: NDArray[np.intp]) -> Html:
+    cards = []
+    for i in places:
+        true, decided = run.class_names[run.labels[i]], run.class_names[run.decided[i]]
+        source = plot_data.image_uri(np.asarray(run.samples[i], np.uint8))
+        lines = [
+            element("span", "true: ", element("b", true)),
+            element("span", "predicted: ", element("strong" if true != decided else "b", decided)),
+            element("span", f"{percent(run.probabilities[i])}, {run.names[i]}", class_="hint"),
+        ]
+        cards.append(element("li", element("img", src=source, alt=f"A sample of class {true}"), element("p", lines)))
+    small = max(run.card.sample_shape[1:]) < 64
+    return element("ul", cards, class_="hard pixels" if small else "hard")
+
+
+def _hardest_rows(run: InspectedRun, places: NDArray[np.intp]) -> Html:
+    rows = []
+    for i in places:
+        true, decided = run.class_names[run.labels[i]], run.class_names[run.decided[i]]
+        values = ", ".join(f"{value:.4g}" for value in run.samples[i][: plot_data.MOST_VALUES])
+        number, probability = number_cell(int(run.places[i]), "d"), share_cell(float(run.probabilities[i]))
+        rows.append((number, Cell(true, true), Cell(decided, decided), probability, Cell(values, values)))
+    return sortable_table("Hardest samples", ("sample", "true class", "predicted", "probability", "values"), rows)
+
+
+def _repeat(run: InspectedRun) -> Html:
+    chosen = [(name.replace("_", " "), str(value)) for name, value in wording.chosen_settings(run.config).items()]
     return section(
         "again",
-        "Run it again",
-        "The same settings on the same data give the same run:",
-        element("pre", element("code", words.command(contents.config)), class_="command", tabindex=0),
+        "Repeat this run",
+        "The same settings and the same data give the same run:",
+        element("pre", element("code", wording.command(run.config)), class_="command", tabindex=0),
         element(
             "div",
             element("div", element("h3", "Settings that differ from the defaults"), definitions(chosen)),
-            element("div", element("h3", "Environment"), definitions(surroundings)),
+            element(
+                "div", element("h3", "Environment"), definitions(wording.environment_table(run.environment).items())
+            ),
             class_="columns",
         ),
         element(
             "details",
             element("summary", "All settings (run.toml)"),
-            element("pre", contents.config.to_toml(), tabindex=0),
+            element("pre", run.config.to_toml(), tabindex=0),
         ),
     )

@@ -20,7 +20,7 @@ from deeplda.errors import InputError, TrainingError, got
 from deeplda.io import read_small, read_tensors
 from deeplda.model import Normalisation
 from deeplda.networks import EncoderDecoder, build_autoencoder, reconstruction_error, training_flops
-from deeplda.networks.allocation import AllocationLimit
+from deeplda.networks.sizes import first_mismatch, outline
 from deeplda.training.config import AutoencoderConfig
 from deeplda.training.evaluation import Watch, unwatched
 from deeplda.training.metrics import FinalScores, ReconstructionScores, Spectrum
@@ -73,7 +73,7 @@ class SampleAutoencoder(nn.Module):
         restored: NDArray[np.float32] = (found * self.normalisation.deviation + self.normalisation.mean).cpu().numpy()
         return restored
 
-    def write(self, folder: Path) -> None:
+    def _write(self, folder: Path) -> None:
         """Write weights.safetensors and model.json into `folder`, which must be empty."""
         state = {name: tensor.contiguous() for name, tensor in self.state_dict().items()}
         save_file(state, folder / "weights.safetensors")
@@ -81,13 +81,15 @@ class SampleAutoencoder(nn.Module):
 
     @classmethod
     def load(cls, folder: Path) -> SampleAutoencoder:
-        """Load what `write` wrote. Raises InputError if it is not complete."""
+        """Load what `_write` wrote. Raises InputError if it is not complete."""
         try:
             card = _AutoencoderCard.model_validate_json(read_small(folder / "model.json"))
             state = read_tensors(folder / "weights.safetensors")
-            # The network that the card declares must not take more memory than the weights do.
-            with AllocationLimit(4 * sum(tensor.nbytes for tensor in state.values()) + 2**20, "it declares too much"):
-                model = cls(card.sample_shape, card.width)
+            # An untrusted card may declare any size: compare it with the weights before allocating memory.
+            declared = outline(lambda: cls(card.sample_shape, card.width))
+            if wrong := first_mismatch(declared.state_dict(), state):
+                raise InputError(f"weights.safetensors does not fit model.json: {wrong}")
+            model = cls(card.sample_shape, card.width)
             model.load_state_dict(state)
         except (OSError, ValidationError, InputError, RuntimeError) as error:
             reason = str(error).splitlines()[0]

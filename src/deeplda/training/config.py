@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from deeplda.core.checks import ClassWeight, Scatter
-from deeplda.core.statistics import StatisticName
+from deeplda.core.checks import ClassWeight, Scatter, StatisticName, check_regularisation, check_statistic
 from deeplda.errors import InputError
 from deeplda.io import expanded, read_toml
 
@@ -182,8 +181,8 @@ class FitConfig(LoopConfig, SubclassSettings, OptimizerSettings, NetworkSettings
                 object.__setattr__(self, name, value)
         if self.objective == "dlda" and self.alpha != 1:
             raise ValueError("objective dlda has no alpha: leave alpha out, or use objective rdlda")
-        if self.scatter == "dorfer" and (self.statistic in ("wilks", "pillai") or self.class_weight):
-            raise ValueError("scatter dorfer needs statistic smallest or hotelling, and no class_weight")
+        check_regularisation(self.alpha, self.lam, self.scatter, self.class_weight)
+        check_statistic(self.statistic, self.epsilon, self.scatter)
         return self
 
 

@@ -6,13 +6,14 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from deeplda.data.dataset import Data, Part
 from deeplda.device import kept_generators
 from deeplda.errors import InputError, StoppedError
-from deeplda.sampling import epoch_batches, stratified_sample
+from deeplda.sampling import SAMPLERS, stratified_sample
 from deeplda.training.batches import BatchSource
 from deeplda.training.checkpoint import Counters, Snapshot
 from deeplda.training.config import LoopConfig
@@ -98,13 +99,16 @@ def run_epochs(
         counters = _resume(run, trainee, world)
         source = BatchSource(data.train, trainee.device, config)
         fit_part = data.train.take(stratified_sample(data.train.labels, _FIT_SAMPLES, config.seed))
+        # Complete batches: `world.share` splits them among the processes below.
+        sampler = SAMPLERS[config.sampler](
+            data.train.labels, config.batch_size, seed=config.seed, num_replicas=1, rank=0
+        )
         clock = _Clock(counters.seconds)
         progress.start(config, data, counters, run.notes)
 
         while counters.epoch < config.epochs and not _out_of_patience(config, counters):
-            batches = epoch_batches(
-                data.train.labels, config.batch_size, kind=config.sampler, seed=config.seed, epoch=counters.epoch
-            )
+            sampler.set_epoch(counters.epoch)
+            batches = [np.array(places) for places in sampler]
             if counters.step >= len(batches):
                 raise InputError(
                     f"the checkpoint is at step {counters.step} of an epoch of {len(batches)}: choose another --run"

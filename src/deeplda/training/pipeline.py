@@ -57,18 +57,16 @@ def run_to_end(
     with progress.status(f"reading {config.data}"):
         data = world.together(lambda: read_data(config))
     world.together(lambda: check_settings(config, data, world))
-    # Built before the folder is created, so that a network that cannot be built leaves no folder behind.
-    trainee = build_trainee(config, data, world=world) if config.subclasses == 1 else None
     with ExitStack() as stack:
         stack.callback(progress.close)
         run = world.together(
             lambda: stack.enter_context(open_run(folder, config, data.fingerprint)) if world.first else FollowerRun()
         )
-        trained_on = data
-        if trainee is None:
+        trained_on, subclasses = data, None
+        if config.subclasses != 1:
             clusters = _shared_clusters(config, data, progress, stop, folder, stages, world)
-            trained_on = on_subclasses(data, clusters)
-            trainee = build_trainee(config, trained_on, subclasses=clusters.map, world=world)
+            trained_on, subclasses = on_subclasses(data, clusters), clusters.map
+        trainee = build_trainee(config, trained_on, subclasses=subclasses, world=world)
         stack.callback(trainee.close)
         summary = train(config, trained_on, trainee, run, progress, stop, world)
         return Finished(summary, trainee.model, data)

@@ -10,14 +10,13 @@ from deeplda.data import load_data
 from deeplda.data.dataset import Data
 from deeplda.device import pick_device
 from deeplda.errors import InputError, got
-from deeplda.memory import available_memory
 from deeplda.model import no_mirror_image
-from deeplda.networks.allocation import AllocationLimit
+from deeplda.networks import check_network, default_network
 from deeplda.sampling import sufficient_batch_size
 from deeplda.subclasses import SubclassMap
 from deeplda.training.config import RunConfig
 from deeplda.training.parallel import ALONE, World
-from deeplda.training.trainee import network_of
+from deeplda.training.trainee import embedding_dim
 
 
 def read_data(config: RunConfig) -> Data:
@@ -46,7 +45,7 @@ def check_settings(config: RunConfig, data: Data, world: World = ALONE) -> None:
             )
         )
     pick_device(config.device)
-    check_network(config, data)
+    _check_network(config, data)
     if len(data.sample_shape) != 3:
         _reject_augmentation(config, data)
     # Stratified batches differ by one sample, so some are smaller than batch_size.
@@ -63,16 +62,11 @@ def check_settings(config: RunConfig, data: Data, world: World = ALONE) -> None:
         _require_two_classes_in_each_batch(config, data)
 
 
-def check_network(config: RunConfig, data: Data) -> None:
+def _check_network(config: RunConfig, data: Data) -> None:
     """Raise InputError if the network cannot be built for these samples or does not fit in memory."""
-    with fitting_in_memory():
-        network_of(config, data.sample_shape, SubclassMap(tuple(range(len(data.class_names)))))
-
-
-def fitting_in_memory() -> AllocationLimit:
-    """Within the block, refuse to build a network that is larger than the memory there is, with an InputError."""
-    sentence = got("a network that does not fit in memory", need="a smaller one", do="lower --width or --embedding-dim")
-    return AllocationLimit(available_memory() or 2**62, sentence)
+    name = config.network or default_network(data.sample_shape)
+    outputs = embedding_dim(config, SubclassMap(tuple(range(len(data.class_names)))))
+    check_network(name, data.sample_shape, outputs, width=config.width)
 
 
 def _require_two_classes_in_each_batch(config: RunConfig, data: Data) -> None:

@@ -12,7 +12,7 @@ from deeplda.training.metrics import Row
 class Writeable(Protocol):
     """Something that can write itself into a folder."""
 
-    def write(self, folder: Path) -> None: ...
+    def _write(self, folder: Path) -> None: ...
 
 
 class Run(Protocol):

@@ -99,7 +99,7 @@ class RunFolder:
     def save_model(self, model: Writeable) -> None:
         """Write the model folder."""
         with new_folder(self.path / "model") as temporary:
-            model.write(temporary)
+            model._write(temporary)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from deeplda.core.large_batch import large_batch_backward
 from deeplda.data.dataset import Data, Part
 from deeplda.device import arithmetic, kept_generators, pick_device, warn_where_slow
 from deeplda.errors import TrainingError, while_training
-from deeplda.losses import RDLDALoss
+from deeplda.losses import DeepLDALoss
 from deeplda.model import Model, ModelCard, Normalisation
 from deeplda.networks import StartsFromData, build_network, default_network, training_flops
 from deeplda.predictors import Softmax
@@ -59,7 +59,7 @@ class Classifier:
             group["lr"] = group["initial_lr"] * (learning_rate / self.config.learning_rate)
         self.optimizer.zero_grad()
         with arithmetic(self.config.precision, self.device), while_training():
-            loss = self._backward(self.model.normalised(inputs), labels)
+            loss = self._backward(self.model._normalised(inputs), labels)
         value = float(loss)
         if not math.isfinite(value):
             raise TrainingError("training failed: the loss is not finite: lower --learning-rate")
@@ -124,14 +124,14 @@ class Classifier:
 
     def describe_step(self) -> str:
         """Return the range of the eigenvalues of the last batch, for the progress bar."""
-        if not isinstance(self.criterion, RDLDALoss):
+        if not isinstance(self.criterion, DeepLDALoss):
             return ""
         eigenvalues = self.criterion.diagnostics.eigenvalues
         return f"  eigenvalues {float(eigenvalues[0]):.2f} to {float(eigenvalues[-1]):.2f}"
 
     def _spectrum(self) -> Spectrum:
         """Return the spectrum of the last batch; empty for cross-entropy."""
-        if not isinstance(self.criterion, RDLDALoss):
+        if not isinstance(self.criterion, DeepLDALoss):
             return {}
         seen = self.criterion.diagnostics
         return {"eigenvalues": seen.eigenvalues.tolist(), "selected": seen.selected, "dead_dims": seen.dead_dims}
@@ -140,7 +140,7 @@ class Classifier:
         """Fit the model's predictors on `part` with the current network; softmax copies the trained layer instead."""
         if self.config.objective != "cce":
             with while_training():
-                self.model.fit_statistics(gather_statistics(self.model, part, watch, self.world))
+                self.model._fit_statistics(gather_statistics(self.model, part, watch, self.world))
             return
         softmax = self.model.predictor
         assert isinstance(softmax, Softmax)
@@ -187,10 +187,10 @@ def build_trainee(
         network = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]  # not typed
     model = Model(_card(config, data, subclasses), network)
     model.normalisation = normalisation or model.normalisation.fit(data.train.inputs)
-    model.place(device)
+    model._place(device)
     if isinstance(network, StartsFromData):
         some = data.train.inputs[stratified_sample(data.train.labels, _STARTING_SAMPLES, seed=0)]
-        network.start_from(model.normalised(torch.from_numpy(some).to(device)))
+        network.start_from(model._normalised(torch.from_numpy(some).to(device)))
     trained = _NetworkAndHead(model.network, head).to(device)
     parallel = trained if world.size == 1 else _parallel(trained)
     optimizer = build_optimizer(config, trained)
@@ -249,8 +249,13 @@ def _parallel(trained: nn.Module) -> DistributedDataParallel:
 def _build_criterion(config: FitConfig, train: Part, groups: int, world: World) -> nn.Module:
     """Build the discriminant loss, or cross-entropy with the same class weights."""
     if config.objective != "cce":
-        return RDLDALoss(
-            config.alpha, config.lam, config.epsilon, config.statistic, config.scatter, config.class_weight
+        return DeepLDALoss(
+            config.statistic,
+            alpha=config.alpha,
+            lam=config.lam,
+            epsilon=config.epsilon,
+            scatter=config.scatter,
+            class_weight=config.class_weight,
         )
     weights = torch.ones(groups)
     if config.class_weight is not None:

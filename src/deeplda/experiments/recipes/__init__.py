@@ -1,10 +1,9 @@
-"""Settings that belong together, as TOML files beside this one."""
+"""Recipes: settings that work well together, as the TOML files in this folder."""
 
 from __future__ import annotations
 
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
 
 from deeplda.errors import InputError, got
 from deeplda.io import expanded, read_toml
@@ -13,17 +12,17 @@ from deeplda.training.config import RunConfig
 RECIPES = tuple(sorted(file.stem for file in Path(__file__).parent.glob("*.toml")))
 
 
-def read_recipe(name: str) -> dict[str, Any]:
-    """The settings of a recipe: a known name, or the path of a TOML file of your own.
+def read_recipe(name: str) -> dict[str, object]:
+    """Read a recipe: one of RECIPES, or the path of your own TOML file.
 
-    Raises InputError for neither, or where a setting is wrong.
+    Raises InputError if there is no such recipe or file, or if one of its settings is invalid.
     """
     file = Path(__file__).parent / f"{name}.toml" if name in RECIPES else expanded(name)
     if not file.is_file():
         nearest = get_close_matches(name, RECIPES, n=1)
         raise InputError(
             got(
-                f"recipe {name!r} is not known",
+                f"recipe {name!r} is unknown",
                 need=f"one of {', '.join(RECIPES)}, or a TOML file",
                 do=f"did you mean {nearest[0]!r}?" if nearest else "choose one of these",
             )

@@ -1,4 +1,4 @@
-// The density of each class along one output dimension; the slider chooses it.
+// The density of each class along one output, chosen with the slider.
 
 class Densities {
   constructor(svg, packed) {
@@ -11,7 +11,7 @@ class Densities {
     this.notes = document.getElementById("dimension-notes").children;
     this.bars = document.querySelectorAll(".bars rect");
     this.slider.addEventListener("input", () => this.draw());
-    // The slider's knob, 16 pixels wide, stands below the bar it chooses.
+    // Align the slider's thumb, 16 pixels wide, with the bar it selects.
     const share = 100 / this.bars.length;
     this.slider.style.width = "calc(" + (100 - share) + "% + 16px)";
     this.slider.style.marginLeft = "calc(" + share / 2 + "% - 8px)";
@@ -36,7 +36,7 @@ class Densities {
     this.svg.setAttribute("aria-label", "Density of each class along output " + (place + 1));
   }
 
-  // The curves of the classes shown, and their names at the peaks.
+  // The curves of the visible classes, with their names at the peaks.
   curvesAt(place, frame) {
     const { bins } = this.packed;
     const count = classes.names.length;
@@ -56,7 +56,7 @@ class Densities {
   }
 }
 
-// From the baseline along the values that can be seen, above `least`, and back to it.
+// A path from the baseline along the values above `least` and back to the baseline.
 function outline(values, least, x, y) {
   const first = values.findIndex((value) => value > least);
   const last = values.findLastIndex((value) => value > least);

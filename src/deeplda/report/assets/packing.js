@@ -24,7 +24,7 @@ function unpackRun(run) {
   };
 }
 
-// What samples are called, and how they look: `draw` paints an image on a canvas, `text` gives the values of a row.
+// Names and contents of samples: `draw` paints an image on a canvas, `text` returns the values of a row.
 function unpackSamples(samples) {
   if (samples.values) {
     const values = unpack(samples.values, Float32Array);

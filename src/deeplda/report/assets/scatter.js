@@ -1,5 +1,5 @@
-// The embedding as points on a canvas. A second canvas on top carries the mark of the chosen sample, so that moving
-// over ten thousand points redraws one ring.
+// The embedding as points on a canvas. A second canvas on top shows the ring around the chosen sample, so that moving
+// the pointer over ten thousand points redraws only the ring.
 
 const MARGIN = { left: 46, right: 12, top: 10, bottom: 40 };
 const REACH = 14;
@@ -24,7 +24,7 @@ class Scatter {
     this.marks.addEventListener("pointermove", (event) => this.point(event));
     this.marks.addEventListener("pointerdown", (event) => this.point(event));
     this.marks.addEventListener("pointerleave", (event) => {
-      // A finger leaves when it is lifted, and wants to see what it touched.
+      // Lifting a finger also ends in pointerleave, but the touched sample should stay visible.
       if (event.pointerType !== "touch") this.choose(-1);
     });
     this.marks.addEventListener("blur", () => this.choose(-1));
@@ -51,7 +51,7 @@ class Scatter {
     else this.mark();
   }
 
-  // Places on the screen, and a grid of cells to find the sample under the pointer by.
+  // Compute screen positions, and a grid of cells to find the sample under the pointer.
   place() {
     const { run, view } = this;
     const { width, height } = this.size;
@@ -114,7 +114,7 @@ class Scatter {
     return (value) => Math.round(start + ((value - low) / span) * length) + 0.5;
   }
 
-  // One small picture for each class, stamped wherever a sample is: much faster than ten thousand paths.
+  // Draw one small image per class and copy it to each sample: much faster than ten thousand paths.
   drawPoints(context) {
     const { run } = this;
     const radius = run.count > 3000 ? 2.6 : run.count > 600 ? 3.4 : 4.4;
@@ -123,7 +123,7 @@ class Scatter {
     const stamps = classes.names.map((_, c) => stamp(classes.marker(c), radius, side, this.size.scale, edge));
     const { scale } = this.size;
     context.save();
-    // In whole pixels of the screen, which nothing needs to be smoothed for.
+    // Align to device pixels, so that nothing is smoothed.
     context.setTransform(1, 0, 0, 1, 0, 0);
     for (let i = 0; i < run.count; i++) {
       if (!this.visible[i]) continue;
@@ -134,7 +134,7 @@ class Scatter {
     context.restore();
   }
 
-  // The name of each class in the middle of its samples.
+  // Write the name of each class at the centre of its samples.
   drawNames(context) {
     if (classes.names.length > MOST_NAMED || this.view.mistakes) return;
     const { run } = this;
@@ -196,7 +196,7 @@ class Scatter {
     return this.visible.indexOf(1);
   }
 
-  // The nearest sample in a direction, from the chosen one; where there is none, the chosen one.
+  // The nearest sample in a direction from the chosen one; the chosen one itself if there is none.
   towards([dx, dy]) {
     let best = this.chosen;
     let least = Infinity;
@@ -218,7 +218,7 @@ class Scatter {
     this.chosenHere(i);
   }
 
-  // A ring around the chosen sample, or one that another plot of the same samples has chosen.
+  // Draw a ring around the sample chosen here or in another plot of the same samples.
   mark() {
     const context = this.marks.getContext("2d");
     const { width, height, scale } = this.size;
@@ -247,8 +247,8 @@ class Scatter {
     const sure = ((100 * run.probabilities[i]) / 65535).toFixed(1) + "\u00a0%";
     const right = label === decided;
     const lines = {
-      verdict: (right ? "\u2713 " : "\u2717 taken for ") + classes.names[decided] + ", " + sure,
-      truth: right ? "" : "is " + classes.names[label],
+      verdict: (right ? "\u2713 " : "\u2717 predicted ") + classes.names[decided] + ", " + sure,
+      truth: right ? "" : "true class " + classes.names[label],
       values: this.samples.text ? this.samples.text(i) : "",
       name: this.samples.names[i],
     };
@@ -293,7 +293,7 @@ function median(values) {
   return values.sort((a, b) => a - b)[values.length >> 1];
 }
 
-// Move names that would lie on each other apart, downwards, or upwards from the bottom.
+// Move overlapping names apart: downwards, or upwards from the bottom.
 function spread(spots, bottom) {
   const placed = [];
   for (const spot of spots.sort((a, b) => a.y - b.y)) {

@@ -1,4 +1,4 @@
-// Put the plots of the page together and keep them drawn.
+// Set up the plots of the page and keep them up to date.
 
 const view = { x: 0, y: 1, mistakes: false };
 const allSamples = data.samples.map(unpackSamples);
@@ -9,7 +9,7 @@ const plots = Array.from(document.querySelectorAll(".scatter"), (figure) => {
 const redraw = () => plots.forEach((plot) => plot.draw());
 classes.listeners.push(redraw);
 
-// What is chosen in one plot is marked in the others of the same samples.
+// Mark the sample chosen in one plot in all other plots of the same samples.
 for (const plot of plots) {
   plot.chosenHere = (i) => {
     for (const other of plots) if (other !== plot && other.run.samples === plot.run.samples) other.follow(i);

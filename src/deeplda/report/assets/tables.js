@@ -1,4 +1,4 @@
-// Tables whose headings sort: numbers highest first, texts from A to Z, once more for the other way round.
+// Sortable tables: a click on a heading sorts numbers in descending order and text from A to Z; another one reverses it.
 
 for (const table of document.querySelectorAll("table.sortable")) {
   const heads = Array.from(table.querySelectorAll("thead th"));

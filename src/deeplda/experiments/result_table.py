@@ -1,0 +1,297 @@
+"""The table of a sweep's results next to the paper's, as text, Markdown, CSV or JSON.
+
+It has mean and spread over seeds, the choice by validation accuracy, and paired comparisons.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from statistics import fmean, stdev
+from typing import Literal
+
+from deeplda.experiments.published import original_dlda, published_accuracy, published_tables
+from deeplda.experiments.results import PairedComparison, RunGroup, SweepResults, compare, percent_cell
+
+TableFormat = Literal["text", "markdown", "csv", "json"]
+# The groups that a group is compared with, if the sweep has them: the same with alpha 1 (of the paper's statistic, that
+# is DLDA), cross-entropy, the same with the paper's statistic, and the same without subclasses.
+BASELINES = ("dlda", "cce", "smallest", "unsplit")
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and sample standard deviation over seeds; `std` is None for one seed."""
+
+    mean: float
+    std: float | None
+    n: int
+
+    @classmethod
+    def of(cls, by_seed: Mapping[int, float]) -> Spread:
+        """Summarise results by seed."""
+        values = list(by_seed.values())
+        return cls(fmean(values), stdev(values) if len(values) > 1 else None, len(values))
+
+    def __str__(self) -> str:
+        return percent_cell(self.mean) + ("" if self.std is None else f" ± {percent_cell(self.std)}")
+
+
+@dataclass(frozen=True)
+class BaselineComparison:
+    """A comparison with the group of runs that has this label."""
+
+    label: str
+    found: PairedComparison
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """A group of runs: its results by predictor, those of the paper (both as shares), and the comparisons."""
+
+    group: RunGroup
+    validation: Spread
+    test: dict[str, Spread]
+    paper: dict[str, float]
+    chosen: bool
+    against: dict[str, BaselineComparison]
+
+    @property
+    def sentences(self) -> list[str]:
+        """The comparisons in words; they use the test accuracy of the predictor that decides."""
+        return [comparison.found.sentence(self.group.label, comparison.label) for comparison in self.against.values()]
+
+
+@dataclass(frozen=True)
+class ResultTable:
+    """The rows of a sweep; `notes` say how to interpret them."""
+
+    title: str
+    scale: str | None
+    predictors: tuple[str, ...]
+    rows: tuple[TableRow, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def sentences(self) -> list[str]:
+        """The comparisons of all rows in words."""
+        return [sentence for row in self.rows for sentence in row.sentences]
+
+
+def result_table(results: SweepResults) -> ResultTable:
+    """Return the table of a sweep. The best LDA objective is chosen by mean validation accuracy, never by test."""
+    chosen = _chosen(results.groups)
+    rows = tuple(_row(group, results, chosen=group is chosen) for group in results.groups)
+    names = dict.fromkeys(name for row in rows for name in row.test)
+    return ResultTable(_title(results), results.definition.scale, tuple(names), rows, _notes(results, rows))
+
+
+def _chosen(groups: tuple[RunGroup, ...]) -> RunGroup:
+    """Return the best LDA objective by validation, or the best group if there is none, among those with most seeds."""
+    candidates = [group for group in groups if group.objective != "cce"] or list(groups)
+    most = max(len(group.validation) for group in candidates)
+    full = [group for group in candidates if len(group.validation) == most]
+    return max(full, key=lambda group: fmean(group.validation.values()))
+
+
+def _row(group: RunGroup, results: SweepResults, *, chosen: bool) -> TableRow:
+    against = {}
+    for name, baseline in _baselines(group, results.groups).items():
+        found = compare(group.test[group.predictor], baseline.test[baseline.predictor])
+        against[name] = BaselineComparison(baseline.label, found)
+    test = {name: Spread.of(by_seed) for name, by_seed in group.test.items()}
+    paper = _papers(group, results.definition.data)
+    return TableRow(group, Spread.of(group.validation), test, paper, chosen, against)
+
+
+def _papers(group: RunGroup, data: str) -> dict[str, float]:
+    """Return the paper's accuracies as shares; it has none for other statistics than its own."""
+    if group.objective == "lda" or not isinstance(group.subclasses, int):
+        return {}
+    found = {name: published_accuracy(data, name, group.alpha, group.subclasses) for name in group.test}
+    return {name: accuracy / 100 for name, accuracy in found.items() if accuracy is not None}
+
+
+def _baselines(group: RunGroup, groups: tuple[RunGroup, ...]) -> dict[str, RunGroup]:
+    """Return the groups to compare a group with, by the names in BASELINES.
+
+    Cross-entropy has none: the comparisons with it are in the rows of the other groups.
+    """
+
+    def like(**change: object) -> list[RunGroup]:
+        mine = {"alpha": group.alpha, "statistic": group.statistic, "subclasses": group.subclasses}
+        wanted = mine | change
+        return [other for other in groups if wanted != mine and wanted.items() <= vars(other).items()]
+
+    if group.objective == "cce":
+        return {}
+    candidates = {
+        "dlda": [other for other in like(alpha=1) if other.other == group.other],
+        "cce": [other for other in groups if other.objective == "cce"],
+        "smallest": like(statistic="smallest"),
+        "unsplit": [other for other in like(subclasses=1) if other.other == group.other],
+    }
+    nearest = {name: _nearest(group, found) for name, found in candidates.items()}
+    return {name: found for name, found in nearest.items() if found is not None}
+
+
+def _nearest(group: RunGroup, candidates: list[RunGroup]) -> RunGroup | None:
+    """Return the candidate that shares most axes with the group, with equal values on all of them.
+
+    If there is none, but only one candidate, return that one: it has been tuned separately.
+    """
+
+    def shared(other: RunGroup) -> set[str]:
+        return group.other.keys() & other.other.keys()
+
+    alike = [other for other in candidates if all(group.other[name] == other.other[name] for name in shared(other))]
+    if alike:
+        return max(alike, key=lambda other: len(shared(other)))
+    return candidates[0] if len(candidates) == 1 else None
+
+
+def _title(results: SweepResults) -> str:
+    table = results.definition.table
+    # The paper's first table shows the network, so its tables of results start at 2.
+    what = f"the paper's Table {table + 1}, " if table else ""
+    scale = {"quick": ", QUICK SCALE", "changed": ", CHANGED SETTINGS"}.get(results.definition.scale or "", "")
+    return f"{what}{results.definition.data}: test accuracy in %{scale}"
+
+
+def _notes(results: SweepResults, rows: tuple[TableRow, ...]) -> tuple[str, ...]:
+    among = "LDA objectives" if any(row.group.objective != "cce" for row in rows) else "settings"
+    notes = [f"* the best of the {among} by validation accuracy; test accuracy plays no part in the choice"]
+    if any(row.paper for row in rows):
+        notes.append(_note_on_the_paper(results))
+    if missing := results.trials - results.done:
+        notes.append(
+            f"{missing} of {results.trials} trials have no result here: they are waiting, failed, were stopped early "
+            "or ran elsewhere"
+        )
+    intervals = sum(against.found.low is not None for row in rows for against in row.against.values())
+    if intervals > 1:
+        notes.append(
+            f"each of the {intervals} intervals has 95 % confidence on its own, so about 1 in 20 misses by chance; "
+            "they concern other seeds on the same test set"
+        )
+    return tuple(notes)
+
+
+def _note_on_the_paper(results: SweepResults) -> str:
+    data, table = results.definition.data, results.definition.table
+    on_this_data = [found for found in published_tables() if found.data == data]
+    settings = next((found for found in on_this_data if found.number == table), on_this_data[0]).settings
+    ours = {
+        "full": "these runs use the paper's settings",
+        "quick": "these runs are at QUICK SCALE, with a narrower network and fewer epochs",
+        "changed": "these runs use CHANGED SETTINGS",
+    }.get(results.definition.scale or "", "these runs use other settings")
+    note = f"paper: {settings}, one number per cell, no spread given; {ours}"
+    original = original_dlda()
+    if data == original.data:
+        note += f"; the original DLDA paper reports {original.accuracy} % with batches of {original.batch_size}"
+    return note
+
+
+def format_table(table: ResultTable, style: TableFormat) -> str:
+    """Return the table as text that ends in a newline."""
+    return {"text": _as_text, "markdown": _as_markdown, "csv": _as_csv, "json": _as_json}[style](table)
+
+
+def _as_text(table: ResultTable) -> str:
+    """For a terminal: columns are padded, lines are not wrapped."""
+    heads, rows = _cells(table)
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    lines = []
+    for first, *rest in [heads, ["-" * width for width in widths], *rows]:
+        numbers = (cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True))
+        lines.append("  ".join([first.ljust(widths[0]), *numbers]).rstrip())
+    return "\n".join([table.title, "", *lines, "", *table.notes, "", *table.sentences]).rstrip() + "\n"
+
+
+def _as_markdown(table: ResultTable) -> str:
+    heads, rows = _cells(table)
+    rule = ["---", *("---:" for _ in heads[1:])]
+    lines = ["| " + " | ".join(row) + " |" for row in [heads, rule, *rows]]
+    notes = [note.replace("*", r"\*") + "\n" for note in table.notes]
+    sentences = [f"- {sentence}" for sentence in table.sentences]
+    return "\n".join([f"### {table.title}", "", *lines, "", *notes, *sentences]).rstrip() + "\n"
+
+
+def _cells(table: ResultTable) -> tuple[list[str], list[list[str]]]:
+    """Return headings and cells; each predictor for which the paper has numbers is followed by a column of them."""
+    in_paper = {name for row in table.rows for name in row.paper}
+    heads = ["setting", "seeds", "validation"]
+    for name in table.predictors:
+        heads += [name.replace("_", " "), *(["paper"] if name in in_paper else [])]
+    rows = []
+    for row in table.rows:
+        cells = [row.group.label + (" *" if row.chosen else ""), str(row.validation.n), str(row.validation)]
+        for name in table.predictors:
+            cells.append(str(row.test.get(name, "")))
+            if name in in_paper:
+                cells.append(percent_cell(row.paper.get(name)))
+        rows.append(cells)
+    return heads, rows
+
+
+def _settings(group: RunGroup) -> dict[str, object]:
+    names = ("objective", "alpha", "statistic", "subclasses")
+    return {"setting": group.label, **{name: getattr(group, name) for name in names}}
+
+
+def _as_csv(table: ResultTable) -> str:
+    """One line per group and predictor; accuracies in percent, differences in percentage points."""
+    stream = io.StringIO()
+    rows = [_csv_row(table, row, name) for row in table.rows for name in row.test]
+    writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return stream.getvalue()
+
+
+def _csv_row(table: ResultTable, row: TableRow, predictor: str) -> dict[str, object]:
+    group, found = row.group, row.test[predictor]
+    line: dict[str, object] = {
+        "scale": table.scale,
+        **_settings(group),
+        "predictor": predictor,
+        "seeds": found.n,
+        "test_percent": percent_cell(found.mean, 4),
+        "test_std": percent_cell(found.std, 4),
+        "paper_percent": percent_cell(row.paper.get(predictor), 4),
+        "validation_percent": percent_cell(row.validation.mean, 4),
+        "validation_std": percent_cell(row.validation.std, 4),
+        "chosen": "yes" if row.chosen else "no",
+    }
+    for name in BASELINES:
+        against = row.against[name].found if predictor == group.predictor and name in row.against else None
+        for key in ("mean", "low", "high"):
+            line[f"{name}_{key}"] = percent_cell(getattr(against, key) if against else None, 4)
+        line[f"{name}_verdict"] = against.verdict if against else ""
+    return line
+
+
+def _as_json(table: ResultTable) -> str:
+    """One object; accuracies and differences are shares."""
+    rows = [_json_row(row) for row in table.rows]
+    return json.dumps({"title": table.title, "scale": table.scale, "notes": table.notes, "rows": rows}, indent=2) + "\n"
+
+
+def _json_row(row: TableRow) -> dict[str, object]:
+    group = row.group
+    return {
+        **_settings(group),
+        "other": group.other,
+        "seeds": sorted(group.validation),
+        "chosen": row.chosen,
+        "validation": asdict(row.validation),
+        "test": {name: asdict(found) | {"paper": row.paper.get(name)} for name, found in row.test.items()},
+        "against": {
+            name: asdict(against.found) | {"verdict": against.found.verdict} for name, against in row.against.items()
+        },
+        "sentences": row.sentences,
+    }

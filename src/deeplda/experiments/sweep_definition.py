@@ -1,0 +1,236 @@
+"""The definition of a sweep: the contents of sweep.toml, and the trials that follow from it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from itertools import chain, product
+from math import prod
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from deeplda.errors import InputError
+from deeplda.experiments.recipes import read_recipe
+from deeplda.io import read_toml, write_text
+from deeplda.training.config import LDA_SETTINGS, RunConfig, as_toml, first_mistake, merged, with_absolute_paths
+
+# More than anyone runs. A few lines of TOML can define more trials than fit in memory.
+_MOST_TRIALS = 100_000
+# Most file systems limit names to 255 bytes.
+_LONGEST_NAME = 200
+# Axes that do not affect an objective: dlda has alpha 1, and cross-entropy has no scatter matrices.
+_WITHOUT_EFFECT: dict[object, set[str]] = {
+    "lda": {"label_smoothing"},
+    "rdlda": {"label_smoothing"},
+    "dlda": {"alpha", "label_smoothing"},
+    "cce": {*LDA_SETTINGS, "subclasses"},
+}
+
+# Settings by their names in run.toml, and the values of the axes of a grid.
+TrialSettings = dict[str, object]
+Grid = dict[str, list[object]]
+
+
+class SearchPlan(BaseModel):
+    """A search: the number of trials, and the seed of both the search and every training run."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    trials: int = Field(ge=1, le=_MOST_TRIALS)
+    seed: int = Field(0, ge=0, lt=2**31)
+
+
+class SweepDefinition(BaseModel):
+    """One or more grids, or a search, around settings that all trials share.
+
+    Attributes:
+        table: the number of the paper's table that this sweep reproduces.
+        scale: of such a table: "full" as in the paper, "quick" reduced, "changed" if the user changed settings.
+        storage: URL, without user and password, of the database that holds the state of the trials, if there is one.
+        settings: settings of all trials. If they include an objective, their alpha and statistic belong to it and do
+            not apply to trials with another objective.
+        grids: the values of each axis; `[grid]` in the file, or several `[[grid]]`.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    table: Literal[1, 2, 3] | None = None
+    scale: Literal["full", "quick", "changed"] | None = None
+    storage: str | None = None
+    settings: TrialSettings = {}
+    grids: tuple[Grid, ...] = Field((), alias="grid")
+    search: SearchPlan | None = None
+
+    @field_validator("grids", mode="before")
+    @classmethod
+    def _one_or_several(cls, found: object) -> object:
+        return (found,) if isinstance(found, dict) else found
+
+    @model_validator(mode="after")
+    def _grid_or_search(self) -> Self:
+        if bool(self.grids) == (self.search is not None):
+            raise ValueError("a sweep is either a grid or a search: give one of the two")
+        if self.search is not None and self.settings.get("objective", "lda") not in ("lda", "rdlda"):
+            raise ValueError(f"a search draws alpha and statistic, which {self.settings['objective']} does not have")
+        for name, values in self.axes():
+            if not values:
+                raise ValueError(f"the grid has no values for {name}")
+            if any(isinstance(value, list | dict) for value in values):
+                raise ValueError(f"the grid has a nested list for {name}: write its values in one list")
+        if sum(prod(map(len, grid.values())) for grid in self.grids) > _MOST_TRIALS:
+            raise ValueError(f"the grid has more than {_MOST_TRIALS:,} trials: give fewer values")
+        return self
+
+    @classmethod
+    def read(cls, file: Path) -> Self:
+        """Read a TOML file, in which `recipe` may name a recipe to start from. Raises InputError if it is invalid."""
+        found = read_toml(file)
+        recipe = found.pop("recipe", None)
+        if recipe is None:
+            return cls.parse(found, str(file))
+        if not isinstance(recipe, str):
+            raise InputError(f"{file}: recipe is {recipe!r}, need the name of a recipe or of a TOML file")
+        # Validated before the recipe is merged in: the file may contain values of any type.
+        own = cls.parse(found, str(file))
+        base = {name: value for name, value in read_recipe(recipe).items() if not own._replaces(name)}
+        return own.model_copy(update={"settings": merged(base, own.settings)})
+
+    @classmethod
+    def parse(cls, found: Mapping[str, object], origin: str) -> Self:
+        """Validate a mapping. Raises InputError, naming `origin`, if it is invalid."""
+        try:
+            return cls.model_validate(found)
+        except ValidationError as error:
+            raise InputError(f"{origin}: {first_mistake(error)}") from None
+
+    def axes(self) -> Iterator[tuple[str, list[object]]]:
+        """Yield every axis of every grid: the name of the setting and its values."""
+        for grid in self.grids:
+            yield from grid.items()
+
+    def _replaces(self, name: str) -> bool:
+        """Whether a setting is an axis of every grid, so that its shared value is never used.
+
+        The shared objective is always used: it decides which trials use the shared alpha and statistic.
+        """
+        return bool(self.grids) and name != "objective" and all(name in grid for grid in self.grids)
+
+    @property
+    def data(self) -> str:
+        """Name or path of the data."""
+        return str(self.settings.get("data", RunConfig.model_fields["data"].default))
+
+    def trials(self) -> dict[str, TrialSettings]:
+        """Return each trial's own settings by the name of the trial; those of a search are drawn when it starts.
+
+        In a grid the seed varies slowest, so that every combination has one result before any has two.
+        """
+        if self.search is not None:
+            return {f"search-{number:03}": {} for number in range(self.search.trials)}
+        found: dict[str, TrialSettings] = {}
+        for settings in self._points():
+            if found.setdefault(trial_name(settings), settings) != settings:
+                raise InputError(f"two trials of the grid would be named {trial_name(settings)}: change a value")
+        return found
+
+    def config(self, own: TrialSettings) -> RunConfig:
+        """Return all settings of a trial with these own settings. Raises InputError if they are invalid together."""
+        shared, objective = dict(self.settings), own.get("objective")
+        if objective in ("dlda", "cce"):
+            shared.pop("alpha", None)
+        chosen = merged(shared, own) if "objective" in shared and objective != "cce" else {**shared, **own}
+        return RunConfig.parse(with_absolute_paths(chosen), "the settings")
+
+    def states_objectives(self) -> bool:
+        """Whether no trial depends on the default objective, or on an objective's default alpha and statistic."""
+        shared = self.settings.get("objective")
+        for grid in self.grids:
+            for objective in grid.get("objective", [shared]):
+                stated = {*grid, *(self.settings if shared in (None, objective) else ())}
+                needed = {"cce": set(), "dlda": {"statistic"}}.get(str(objective), {"alpha", "statistic"})
+                if objective is None or not needed <= stated:
+                    return False
+        return True
+
+    def _points(self) -> Iterator[TrialSettings]:
+        seeds = [grid.get("seed", [self.settings.get("seed", 0)]) for grid in self.grids]
+        for seed in dict.fromkeys(chain.from_iterable(seeds)):
+            for grid, its_seeds in zip(self.grids, seeds, strict=True):
+                if seed in its_seeds:
+                    yield from self._points_of(grid, seed)
+
+    def _points_of(self, grid: Grid, seed: object) -> Iterator[TrialSettings]:
+        objectives = grid.get("objective", [self.settings.get("objective", "lda")])
+        if "rdlda" in objectives and 1 in grid.get("alpha", []):
+            # rdlda with alpha 1 is dlda.
+            objectives = [name for name in objectives if name != "dlda"]
+        inner = [name for name in grid if name not in ("objective", "seed")]
+        for objective in objectives:
+            axes = [name for name in inner if name not in _WITHOUT_EFFECT.get(objective, set())]
+            for values in product(*(grid[name] for name in axes)):
+                yield {"objective": objective, **dict(zip(axes, values, strict=True)), "seed": seed}
+
+    def difference(self, other: SweepDefinition) -> str | None:
+        """Return the first difference to `other`, as in "epochs 4, not 5", or None if there is none."""
+        mine, its = self._flat(), other._flat()
+        for name in mine | its:
+            here, there = mine.get(name), its.get(name)
+            if here is None and there is not None:
+                return f"no {name}, which is now {_shown(there)}"
+            if here != there:
+                return f"{name} {_shown(here)}, " + ("now missing" if there is None else f"not {_shown(there)}")
+        return None
+
+    def _flat(self) -> TrialSettings:
+        flat: TrialSettings = {"table": self.table, "scale": self.scale, "storage": self.storage, **self.settings}
+        for number, grid in enumerate(self.grids, 1):
+            which = "grid" if len(self.grids) == 1 else f"grid {number}"
+            flat |= {f"{which} of {name}": values for name, values in grid.items()}
+        return flat | {f"search {name}": value for name, value in (self.search or ())}
+
+    def write(self, file: Path) -> None:
+        """Write the definition as TOML, atomically."""
+        head = {"table": self.table, "scale": self.scale, "storage": self.storage}
+        lines = [f"{name} = {as_toml(value)}" for name, value in head.items() if value is not None]
+        lines += _section("[settings]", self.settings)
+        for grid in self.grids:
+            lines += _section("[grid]" if len(self.grids) == 1 else "[[grid]]", grid)
+        if self.search is not None:
+            lines += _section("[search]", dict(self.search))
+        write_text(file, "\n".join(lines).lstrip("\n") + "\n")
+
+
+def sweep_file(folder: Path) -> Path:
+    """Return the path of a sweep's definition; a folder that has this file is the folder of a sweep."""
+    return folder / "sweep.toml"
+
+
+def paper_table(number: Literal[1, 2, 3], scale: Literal["full", "quick"]) -> SweepDefinition:
+    """Return the sweep of one of the paper's tables, at full scale or at a fraction of the cost."""
+    name = f"table{number}-quick.toml" if scale == "quick" else f"table{number}.toml"
+    return SweepDefinition.read(Path(__file__).parent / "paper_tables" / name)
+
+
+def trial_name(settings: TrialSettings) -> str:
+    """Return the name of a trial, which is also that of its folder: `rdlda-alpha0.2-seed0`."""
+    parts = [str(settings.get("objective", "lda"))]
+    parts += [f"{name}{_short(value)}" for name, value in settings.items() if name != "objective"]
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", "-".join(parts))
+    if len(name) <= _LONGEST_NAME:
+        return name
+    return f"{name[:_LONGEST_NAME]}-{hashlib.blake2b(name.encode(), digest_size=6).hexdigest()}"
+
+
+def _short(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
+
+
+def _section(heading: str, values: Mapping[str, object]) -> list[str]:
+    return ["", heading, *(f"{name} = {as_toml(value)}" for name, value in values.items())]
+
+
+def _shown(value: object) -> str:
+    return ", ".join(map(_short, value)) if isinstance(value, list) else _short(value)

@@ -1,0 +1,157 @@
+"""The folder of a sweep: its definition, its queue of trials, the runs of its trials, and the locks of its workers."""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from deeplda.errors import InputError
+from deeplda.experiments.sweep_definition import SweepDefinition, TrialSettings, sweep_file
+from deeplda.experiments.sweep_storage import open_study, public_url
+from deeplda.experiments.trial_queue import Attempt, TrialQueue
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """An open sweep. `trials` contains each trial's own settings by the name of the trial."""
+
+    folder: Path
+    definition: SweepDefinition
+    queue: TrialQueue
+    trials: dict[str, TrialSettings]
+
+    def run_folder(self, name: str) -> Path:
+        """Return the run folder of a trial."""
+        return self.folder / "trials" / name
+
+    def current_attempts(self) -> dict[str, Attempt]:
+        """Return the attempt that counts for each trial of the definition."""
+        current = self.queue.current_attempts()
+        return {name: current[name] for name in self.trials if name in current}
+
+    def settled(self) -> bool:
+        """Whether every trial is done, pruned or failed."""
+        current = self.current_attempts()
+        return len(current) == len(self.trials) and all(attempt.settled for attempt in current.values())
+
+
+def open_sweep(
+    folder: Path, definition: SweepDefinition | None = None, url: str | None = None, *, retry: bool = False
+) -> Sweep:
+    """Join the sweep in `folder`, or start it there, and enqueue the trials that are not in the queue yet.
+
+    Without a `definition`, the one in the folder is used. `url` is that of a database for the state of the trials,
+    which is otherwise kept in the folder. With `retry`, failed trials are enqueued again. Raises InputError if the
+    folder or the storage has a different sweep.
+    """
+    public = None if url is None else public_url(url)
+    if definition is not None:
+        _valid_trials(definition)
+        definition = definition.model_copy(update={"storage": public})
+    elif not sweep_file(folder).exists():
+        raise InputError(f"{folder} is not the folder of a sweep: it has no {sweep_file(folder).name}")
+    with exclusive(folder):
+        definition = _agreed(folder, definition, public)
+        trials = _valid_trials(definition)
+        queue = TrialQueue(*open_study(folder.resolve().name, folder, url, prune=definition.search is not None))
+        queue.require_same(definition)
+        if not sweep_file(folder).exists():
+            definition.write(sweep_file(folder))
+        queue.enqueue(trials, retry=retry)
+    return Sweep(folder, definition, queue, trials)
+
+
+@contextmanager
+def exclusive(folder: Path) -> Iterator[None]:
+    """Create `folder` if needed and lock it, so that one process at a time sets it up or writes a summary of it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise InputError(f"{folder} is not writable ({error.strerror}): choose another --sweep folder") from None
+    try:
+        _lock(lock)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _valid_trials(definition: SweepDefinition) -> dict[str, TrialSettings]:
+    trials = definition.trials()
+    for own in trials.values():
+        definition.config(own)
+    return trials
+
+
+def _agreed(folder: Path, definition: SweepDefinition | None, public: str | None) -> SweepDefinition:
+    """Return the definition in the folder after checking that the given one is the same; else the given one."""
+    file = sweep_file(folder)
+    if not file.exists():
+        assert definition is not None
+        return definition
+    there = SweepDefinition.read(file)
+    if there.storage != public:
+        raise InputError(
+            f"{folder} keeps the state of its trials in {there.storage}: pass its URL as --storage"
+            if there.storage
+            else f"{folder} keeps the state of its trials in the folder itself: leave --storage out or, if the sweep "
+            f'has not been started yet, add storage = "{public}" at the top of {file.name}'
+        )
+    if definition is not None and (found := there.difference(definition)):
+        raise InputError(
+            f"{folder} was defined with {found}: leave it out, choose another --sweep folder, or edit {file.name}"
+        )
+    return there
+
+
+@contextmanager
+def worker_lock(folder: Path) -> Iterator[str]:
+    """Hold the lock of a new worker while the block runs; yields the name of the worker.
+
+    The operating system releases the lock however the worker ends. After an error the unlocked file stays, so that
+    other workers on this machine see at once that this one is dead.
+    """
+    worker = f"{platform.node()}-{os.getpid()}-{secrets.token_hex(3)}"
+    file = worker_file(folder, worker)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    lock = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        _lock(lock)
+        yield worker
+        file.unlink(missing_ok=True)
+    finally:
+        os.close(lock)
+
+
+def worker_file(folder: Path, worker: str) -> Path:
+    """Return the path of the lock of a worker."""
+    return folder / "workers" / f"{worker}.lock"
+
+
+def is_locked(file: Path) -> bool | None:
+    """Whether a process holds the lock of a file; None if there is no such file."""
+    try:
+        lock = os.open(file, os.O_RDWR)
+    except FileNotFoundError:
+        return None
+    try:
+        _lock(lock, wait=False)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
+def _lock(descriptor: int, *, wait: bool = True) -> None:
+    """Lock an open file until it is closed. Raises BlockingIOError if it is locked and `wait` is false."""
+    try:
+        import fcntl
+    except ImportError:
+        raise InputError("sweeps need the file locks of Linux or macOS, which this system does not have") from None
+    fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))

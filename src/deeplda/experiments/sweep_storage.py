@@ -1,0 +1,183 @@
+"""The storage that the workers of a sweep share: an Optuna study, in a journal file or in a database."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from io import FileIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import optuna
+from optuna.exceptions import StorageInternalError
+from optuna.pruners import MedianPruner, NopPruner
+from optuna.storages import BaseStorage, JournalStorage, RDBStorage
+from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
+from optuna.study import StudyDirection
+
+from deeplda.errors import InputError, TrainingError, got
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL
+
+# Two machines that create the tables of an empty database at the same moment make each other fail once.
+_TRIES = 5
+_BLOCK = 4096
+
+
+@contextmanager
+def reporting_lost_storage() -> Iterator[None]:
+    """Convert the errors of a storage that becomes unreachable in this block to TrainingError."""
+    try:
+        yield
+    except StorageInternalError as error:
+        reason = str(error.__cause__ or error).splitlines()[0]
+        raise TrainingError(
+            f"the storage cannot be reached ({reason}); the runs are saved: run the same command again"
+        ) from None
+
+
+def open_study(name: str, folder: Path, url: str | None, *, prune: bool) -> tuple[optuna.Study, BaseStorage]:
+    """Open or create the study of a sweep, in the database at `url` or in a journal in `folder`.
+
+    A database holds many studies, identified by `name`. A journal holds one, which keeps its name if the folder is
+    renamed. With `prune`, trials below the median of the others at the same epoch may be stopped early. Raises
+    InputError if the storage is unusable.
+    """
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    storage = _journal(folder) if url is None else _database(url)
+    if url is None and (there := storage.get_all_studies()):
+        name = there[0].study_name
+    study = optuna.create_study(
+        study_name=name,
+        storage=storage,
+        direction="maximize",
+        pruner=MedianPruner() if prune else NopPruner(),
+        load_if_exists=True,
+    )
+    if study.directions != [StudyDirection.MAXIMIZE]:
+        raise InputError(f"the storage of {folder} has a study named {name} that is not a sweep of deeplda")
+    return study, storage
+
+
+def public_url(url: str) -> str:
+    """Return the URL of a database without user and password, which may be written to files.
+
+    Raises InputError if it is not a URL, or if workers cannot share such a database.
+    """
+    from sqlalchemy import URL
+
+    parsed = _parse(url)
+    if parsed.get_backend_name() == "sqlite":
+        raise InputError(
+            got(
+                "storage is an SQLite file, from which two workers can take the same trial",
+                need="a database server such as PostgreSQL",
+                do="leave it out to use the journal in the sweep's folder, which can be shared",
+            )
+        )
+    return str(URL.create(parsed.drivername, host=parsed.host, port=parsed.port, database=parsed.database))
+
+
+def _parse(url: str) -> URL:
+    from sqlalchemy import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        return make_url(url)
+    except (ArgumentError, ValueError):
+        raise InputError(
+            got(
+                "storage is not the URL of a database",
+                need="one like postgresql+psycopg://user:password@host/database",
+                do="leave it out to keep the state in the sweep's folder",
+            )
+        ) from None
+
+
+def _database(url: str) -> RDBStorage:
+    from sqlalchemy import NullPool
+    from sqlalchemy.exc import SQLAlchemyError
+
+    public = public_url(url)
+    for left in reversed(range(_TRIES)):
+        try:
+            # Connections are not kept: hours of training may pass between two accesses.
+            return RDBStorage(url, engine_kwargs={"poolclass": NullPool})
+        except ImportError as error:
+            raise InputError(f"the driver for {public} is not installed ({error}): see SQLAlchemy's list") from None
+        except (SQLAlchemyError, RuntimeError) as error:
+            if not left:
+                raise InputError(f"{public} cannot be used as storage: {str(error).splitlines()[0]}") from None
+            time.sleep(0.5)
+    raise AssertionError("the last try returns or raises")
+
+
+def _journal(folder: Path) -> JournalStorage:
+    # An absolute path, since the lock next to it is a symbolic link to it.
+    file = (folder / "journal.jsonl").absolute()
+    if file.exists() and not file.is_file():
+        raise InputError(f"{file} is not a regular file: remove it and start again")
+    try:
+        return JournalStorage(_Journal(file))
+    except (OSError, InputError):
+        raise
+    except Exception as error:  # Optuna raises almost anything for lines that are not from a journal.
+        raise _corrupt(file, error) from None
+
+
+def _corrupt(file: Path, error: Exception) -> InputError:
+    return InputError(
+        f"{file} is corrupt ({type(error).__name__}: {error}): remove it and start again; finished trials are kept in "
+        "their folders"
+    )
+
+
+class _Journal(JournalFileBackend):
+    """Optuna's journal, made safe against a full disk.
+
+    A partially written line is removed: Optuna would append the next one to it, and the journal would be unreadable.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file, self._own_lock = file, JournalFileSymlinkLock(str(file))
+        super().__init__(str(file), self._own_lock)
+
+    def read_logs(self, log_number_from: int) -> Generator[dict[str, Any], None, None]:
+        try:
+            yield from super().read_logs(log_number_from)
+        except ValueError as error:
+            raise _corrupt(self._file, error) from None
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        lines = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs).encode()
+        self._own_lock.acquire()
+        try:
+            with self._file.open("r+b", buffering=0) as stream:
+                end = _end_of_last_line(stream)
+                stream.truncate(end)
+                stream.seek(end)
+                try:
+                    while lines:
+                        lines = lines[stream.write(lines) :]
+                    os.fsync(stream.fileno())
+                except OSError:
+                    stream.truncate(end)
+                    raise
+        finally:
+            self._own_lock.release()
+
+
+def _end_of_last_line(stream: FileIO) -> int:
+    """Return the position after the last complete line."""
+    end = stream.seek(0, os.SEEK_END)
+    while end:
+        start = stream.seek(max(0, end - _BLOCK))
+        last = stream.read(end - start).rfind(b"\n")
+        if last >= 0:
+            return start + last + 1
+        end = start
+    return 0

@@ -1,0 +1,284 @@
+"""The workers of a sweep: each takes a trial from the queue, runs it to its end, and takes the next.
+
+Workers take over the trials of dead ones. A worker on the same machine is dead if nobody holds its lock. For workers on
+other machines only the heartbeat in the storage is visible. Clocks are never compared: a worker counts as dead if its
+heartbeat has not changed for a while on the observer's clock.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import platform
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import torch
+from optuna import Study
+from optuna.samplers import TPESampler
+from optuna.trial import Trial
+
+from deeplda.core.checks import statistics_for
+from deeplda.data import Data
+from deeplda.errors import InputError, StoppedError, TrainingError, unwritten
+from deeplda.experiments.results import write_trials
+from deeplda.experiments.sweep_definition import SweepDefinition, TrialSettings
+from deeplda.experiments.sweep_folder import Sweep, exclusive, is_locked, open_sweep, worker_file, worker_lock
+from deeplda.experiments.sweep_storage import reporting_lost_storage
+from deeplda.experiments.trial_queue import Attempt, LostTrialError, TrialResult
+from deeplda.training.checkpoint import Counters
+from deeplda.training.config import LoopConfig, RunConfig
+from deeplda.training.metrics import EpochRow, Scores
+from deeplda.training.pipeline import asked_to_stop, run_to_end
+from deeplda.training.progress import Progress
+
+_IDLE_SECONDS = 1.0
+_BEAT_SECONDS = 15.0
+_DEAD_SECONDS = 90.0
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_LAM_RANGE = (1e-5, 1e-1)
+_LEARNING_RATE_FACTOR = 10
+
+
+class PrunedError(Exception):
+    """The trial is stopped early because others are better."""
+
+
+class TrialProgress(Progress):
+    """Prints nothing, and passes each epoch's validation accuracy to `report`."""
+
+    def __init__(self, report: Callable[[int, float], None]) -> None:
+        self._report = report
+
+    def start(self, config: LoopConfig, data: Data, counters: Counters, notes: list[str]) -> None:
+        require_validation(data)
+        super().start(config, data, counters, notes)
+
+    def epoch(self, row: EpochRow, counters: Counters) -> None:
+        # The autoencoder that is trained first for subclasses has reconstruction scores instead.
+        if isinstance(row.validation, Scores):
+            self._report(counters.epoch, row.validation.accuracy)
+
+
+def require_validation(data: Data) -> None:
+    """Raise InputError if there is no validation part, by which a sweep chooses."""
+    if len(data.val) == 0:
+        raise InputError(
+            f"{data.name} has no validation part, by which a sweep chooses: add one; if train_on_all is set, pass "
+            "--no-train-on-all, or set it to false in sweep.toml"
+        )
+
+
+def work(sweep: Sweep, stop: Callable[[], bool]) -> None:
+    """Run trials until all are settled or `stop` returns true; then the current trial is saved and enqueued again.
+
+    While other workers run the last trials, this one waits, in case one of them dies.
+    """
+    with worker_lock(sweep.folder) as worker, reporting_lost_storage():
+        detector = DeadWorkerDetector(sweep.folder)
+        while not stop():
+            for attempt in sweep.queue.attempts():
+                if attempt.status == "running" and detector.is_dead(attempt):
+                    sweep.queue.requeue_dead(attempt)
+            claimed = sweep.queue.claim(worker, this_machine(), lambda name: _must_skip(sweep, name))
+            if claimed is not None:
+                _run(sweep, claimed, stop)
+                update_trials_csv(sweep)
+            elif sweep.settled():
+                return
+            else:
+                time.sleep(_IDLE_SECONDS)
+                # A worker may have died after ending an attempt and before enqueueing the trial again.
+                sweep.queue.enqueue(sweep.trials)
+
+
+def update_trials_csv(sweep: Sweep) -> None:
+    """Rewrite trials.csv with all trials that are finished by now."""
+    with exclusive(sweep.folder):
+        write_trials(sweep.folder, sweep.definition)
+
+
+def _must_skip(sweep: Sweep, name: str) -> bool:
+    """Whether a waiting trial cannot be run now: its run is locked, or it was added to the definition later."""
+    return name not in sweep.trials or _is_run_locked(sweep, name)
+
+
+def _is_run_locked(sweep: Sweep, name: str) -> bool:
+    return bool(is_locked(sweep.run_folder(name) / ".lock"))
+
+
+def _run(sweep: Sweep, attempt: Attempt, stop: Callable[[], bool]) -> None:
+    """Run an attempt and record how it ends."""
+    queue = sweep.queue
+
+    def report(epoch: int, accuracy: float) -> None:
+        if queue.report(attempt, epoch, accuracy):
+            raise PrunedError
+
+    # After a LostTrialError another worker has the trial, and its checkpoints.
+    with suppress(LostTrialError), heartbeat(lambda count: queue.annotate(attempt, "beat", count)) as lost:
+        try:
+            result = _train(sweep, attempt, TrialProgress(report), lambda: stop() or lost())
+            queue.finish(attempt, result)
+        except PrunedError:
+            queue.prune(attempt)
+        except StoppedError:
+            queue.requeue(attempt)
+        except OSError:
+            # Usually a full disk. Enqueue the trial again if that can still be written.
+            with suppress(OSError):
+                queue.requeue(attempt)
+            raise
+        except (InputError, TrainingError) as error:
+            if _is_run_locked(sweep, attempt.name):
+                queue.requeue(attempt)
+            else:
+                queue.fail(attempt, str(error))
+
+
+def _train(sweep: Sweep, attempt: Attempt, progress: Progress, stop: Callable[[], bool]) -> TrialResult:
+    """Start or resume the run of a trial."""
+    # A grid's settings come from the definition, never from the storage: others may write there, and settings can name
+    # code to run.
+    own = sweep.trials[attempt.name]
+    if sweep.definition.search is not None:
+        own = draw(sweep.queue.study, sweep.queue.trial_id(attempt), attempt.number, sweep.definition)
+        sweep.queue.annotate(attempt, "settings", own)
+    config, folder = sweep.definition.config(own), sweep.run_folder(attempt.name)
+    if (folder / "run.toml").exists() and RunConfig.read(folder / "run.toml").to_toml() != config.to_toml():
+        raise InputError(f"{folder} has a run with other settings: remove it, or choose another --sweep folder")
+    summary = run_to_end(config, folder, progress, stop, stages=sweep.folder / "stages").summary
+    if not isinstance(summary.validation, Scores):
+        raise InputError(f"{folder} has no validation accuracy, by which a sweep chooses")
+    return TrialResult(validation=summary.validation.accuracy, seconds=summary.seconds)
+
+
+class DeadWorkerDetector:
+    """Finds out which running attempts have lost their worker."""
+
+    def __init__(self, folder: Path, seconds: float = _DEAD_SECONDS) -> None:
+        self._folder, self._seconds, self._machine = folder, seconds, this_machine()
+        self._seen: dict[int, tuple[str | None, int, float]] = {}
+
+    def is_dead(self, attempt: Attempt) -> bool:
+        """Whether the worker of a running attempt is dead."""
+        if attempt.worker is not None and attempt.machine == self._machine:
+            held = is_locked(worker_file(self._folder, attempt.worker))
+            if held is not None:
+                return not held
+        worker, beat, since = self._seen.get(attempt.number, (None, -1, 0.0))
+        if (worker, beat) != (attempt.worker, attempt.beat):
+            self._seen[attempt.number] = (attempt.worker, attempt.beat, time.monotonic())
+            return False
+        return time.monotonic() - since > self._seconds
+
+
+def this_machine() -> str:
+    """Return an id that is shared by the processes of one kernel, which see each other's locks."""
+    return _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else platform.node()
+
+
+@contextmanager
+def heartbeat(beat: Callable[[int], None], seconds: float = _BEAT_SECONDS) -> Iterator[Callable[[], bool]]:
+    """Call `beat` with 1, 2, ... while the block runs. Yields a function: has the attempt been lost?"""
+    over, lost = threading.Event(), threading.Event()
+
+    def run() -> None:
+        count = 0
+        while not over.wait(seconds):
+            count += 1
+            try:
+                beat(count)
+            except LostTrialError:
+                lost.set()
+                return
+            except Exception:
+                # The storage may be reachable again at the next beat.
+                continue
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield lost.is_set
+    finally:
+        over.set()
+        thread.join()
+
+
+def draw(study: Study, trial_id: int, number: int, definition: SweepDefinition) -> TrialSettings:
+    """Draw the settings of a trial of a search with TPE, based on the finished trials.
+
+    The sampler is seeded by the search's seed and the number of the trial: no two workers draw the same settings, and a
+    search with one worker is reproducible.
+    """
+    assert definition.search is not None
+    base = definition.config({})
+    study.sampler = TPESampler(seed=definition.search.seed * 100_003 + number)
+    trial = Trial(study, trial_id)
+    rates = base.learning_rate / _LEARNING_RATE_FACTOR, base.learning_rate * _LEARNING_RATE_FACTOR
+    statistics = statistics_for(base.scatter)
+    return {
+        "alpha": trial.suggest_float("alpha", 0.0, 1.0),
+        "lam": trial.suggest_float("lam", *_LAM_RANGE, log=True),
+        "learning_rate": trial.suggest_float("learning_rate", *rates, log=True),
+        "statistic": trial.suggest_categorical("statistic", statistics),
+        "seed": definition.search.seed,
+    }
+
+
+def run_workers(folder: Path, url: str | None, count: int, stop: Callable[[], bool]) -> None:
+    """Run `count` worker processes, which share this process's threads, until they end or `stop` returns true."""
+    context = multiprocessing.get_context("spawn")
+    arguments = (folder, url, max(1, torch.get_num_threads() // count), os.getpid())
+    processes = [context.Process(target=_worker_process, args=arguments) for _ in range(count)]
+    # The processes inherit that Ctrl-C is ignored: this process tells them to stop.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        for process in processes:
+            process.start()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    stopping = False
+    try:
+        while any(process.is_alive() for process in processes):
+            for process in processes:
+                process.join(0.1)
+            if stop() and not stopping:
+                stopping = True
+                for process in processes:
+                    process.terminate()
+    except BaseException:
+        for process in processes:
+            process.kill()
+        raise
+    finally:
+        for process in processes:
+            process.join()
+
+
+def _worker_process(folder: Path, url: str | None, threads: int, parent: int) -> None:
+    """Work until SIGTERM arrives or the parent process is gone."""
+    torch.set_num_threads(threads)
+    warnings.showwarning = _show_warning
+    with asked_to_stop(signal.SIGTERM) as stopped:
+        try:
+            work(open_sweep(folder, url=url), lambda: stopped() or os.getppid() != parent)
+        except (InputError, TrainingError) as error:
+            sys.exit(f"deeplda: {error}")
+        except OSError as error:
+            if (sentence := unwritten(error)) is None:
+                raise
+            sys.exit(f"deeplda: {sentence}")
+        except KeyboardInterrupt:
+            sys.exit(130)
+
+
+def _show_warning(message: Warning | str, *_where: object, **_more: object) -> None:
+    """Print a warning as the command line does: one line, without the place in the code."""
+    print(f"deeplda: {message}", file=sys.stderr)

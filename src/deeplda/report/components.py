@@ -1,0 +1,209 @@
+"""Parts that pages are made of: sections, tables, legends, the interactive plot, the confusion matrix."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from deeplda.formatting import percent
+from deeplda.report.analysis import Integers, class_scores, row_shares
+from deeplda.report.markup import Child, Html, element, together
+
+# The style sheet has ten colours, the same as the figures; from the ninth class on, shapes differ as well.
+_COLOURS = 10
+_CLASSES_PER_SHAPE = 8
+# Disc, triangle, square, diamond and cross, around 0 with a radius of 6. The page's script draws points with them.
+_SHAPES = (
+    "M-6 0A6 6 0 1 0 6 0A6 6 0 1 0 -6 0Z",
+    "M0 -6.5L6.5 5H-6.5Z",
+    "M-5.2 -5.2H5.2V5.2H-5.2Z",
+    "M0 -7.2L6 0L0 7.2L-6 0Z",
+    "M-2 -6.5H2V-2H6.5V2H2V6.5H-2V2H-6.5V-2H-2Z",
+)
+# With more classes than this, the confusion matrix is drawn without numbers.
+_MOST_NUMBERED = 20
+_HEAT_LEVELS = 10
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a sortable table: what is shown, and the value it is sorted by."""
+
+    shown: Child
+    value: str | float
+
+
+def share_cell(share: float | None) -> Cell:
+    """Return a cell with a percentage; "none" for None."""
+    return Cell("none", -1) if share is None else Cell(percent(share), share)
+
+
+def number_cell(value: float, form: str) -> Cell:
+    """Return a cell with a number in the given format."""
+    return Cell(format(value, form), value)
+
+
+def section(identifier: str, title: str, lead: Child, *content: Child) -> Html:
+    """Return a section of the page, with a heading and one or two sentences about what it shows."""
+    heading = element("h2", title, id=f"{identifier}-heading")
+    text = element("p", lead, class_="lead")
+    return element("section", heading, text, content, id=identifier, aria_labelledby=f"{identifier}-heading")
+
+
+def key_figure(name: str, value: str, note: str = "") -> Html:
+    return element("div", element("dt", name), element("dd", element("strong", value), element("span", note)))
+
+
+def definitions(pairs: Iterable[tuple[str, Child]]) -> Html:
+    """Return a list of names and values; "none" if it is empty."""
+    pairs = list(pairs) or [("none", "")]
+    return element("dl", [(element("dt", name), element("dd", value)) for name, value in pairs], class_="settings")
+
+
+def scrolling(label: str, content: Child) -> Html:
+    """Wrap content that may be wider than the page; it scrolls on its own, by keyboard as well."""
+    return element("div", content, class_="scrolling", tabindex=0, role="region", aria_label=label)
+
+
+def swatch(place: int) -> Html:
+    """Return the marker of a class or run."""
+    shape = element("path", d=_SHAPES[place // _CLASSES_PER_SHAPE % len(_SHAPES)])
+    return element("svg", shape, class_=f"swatch {colour_class(place)}", viewBox="-8 -8 16 16", aria_hidden="true")
+
+
+def marked(place: int, name: str) -> Html:
+    """Return the name of a class or run after its marker."""
+    return element("span", swatch(place), name, class_="marked")
+
+
+def colour_class(place: int) -> str:
+    """Return the CSS class with the colour of a class or run."""
+    return f"k{place % _COLOURS}"
+
+
+def legend(class_names: Sequence[str]) -> Html:
+    """Return a button for each class, which hides and shows it in every plot of the page."""
+    buttons = [
+        element("button", swatch(c), element("span", name), type="button", data_class=c, aria_pressed="true")
+        for c, name in enumerate(class_names)
+    ]
+    both = [element("button", word, type="button", data_classes=word, class_="plain") for word in ("all", "none")]
+    rest = element("span", both, element("span", "click to hide or show", class_="hint"), class_="rest")
+    return element("div", buttons, rest, class_="legend", role="group", aria_label="Classes shown")
+
+
+def plot_controls(axes: Sequence[str]) -> Html:
+    """Return the choice of the two axes of the embedding, and of showing mistakes only."""
+
+    def choice(name: str, chosen: int) -> Html:
+        options = [element("option", axis, value=i, selected=i == chosen) for i, axis in enumerate(axes)]
+        return element("label", name, element("select", options, id=f"axis-{name}", autocomplete="off"))
+
+    mistakes = element("label", element("input", type="checkbox", id="mistakes", autocomplete="off"), "mistakes only")
+    return element("div", choice("x", 0), choice("y", 1), mistakes, class_="controls")
+
+
+def scatter(place: int, caption: Child = ()) -> Html:
+    """Return the interactive embedding of the run at `place` in the page's data."""
+    canvas = element(
+        "canvas",
+        class_="marks",
+        tabindex=0,
+        role="application",
+        aria_label="Embedding. Use the arrow keys to move from sample to sample, and Escape to leave.",
+    )
+    stage = element("div", element("canvas", class_="points", aria_hidden="true"), canvas, _card(), class_="stage")
+    status = element("p", class_="status", role="status")
+    spoken = element("p", class_="spoken", aria_live="polite")
+    missing = element("noscript", element("p", "This plot needs JavaScript, which is turned off."))
+    return element("figure", caption, stage, status, spoken, missing, class_="scatter", data_run=place)
+
+
+def _card() -> Html:
+    picture = element("canvas", class_="picture", width=96, height=96)
+    lines = [element("p", class_=name) for name in ("verdict", "truth", "values", "name")]
+    return element("div", picture, element("div", lines), class_="card", hidden=True)
+
+
+def sortable_table(label: str, columns: Sequence[Child], rows: Iterable[Sequence[Cell]]) -> Html:
+    """Return a table whose headings are buttons that sort it; columns of numbers are right-aligned."""
+    written = [list(row) for row in rows]
+    numeric = [not any(isinstance(row[place].value, str) for row in written) for place in range(len(columns))]
+    head = [
+        element("th", element("button", name, type="button"), scope="col", class_="number" if number else None)
+        for name, number in zip(columns, numeric, strict=True)
+    ]
+    body = [
+        element(
+            "tr",
+            [
+                element("td", cell.shown, data_value=cell.value, class_="number" if number else None)
+                for cell, number in zip(row, numeric, strict=True)
+            ],
+        )
+        for row in written
+    ]
+    table = element("table", element("thead", element("tr", head)), element("tbody", body), class_="sortable")
+    return scrolling(label, table)
+
+
+def confusion_table(confusion: Integers, class_names: Sequence[str]) -> Html:
+    """Return the counts of true classes (rows) by predicted classes (columns); mistakes have another colour."""
+    heat = [[_heat_class(share, i == j) for j, share in enumerate(row)] for i, row in enumerate(row_shares(confusion))]
+    if len(class_names) > _MOST_NUMBERED:
+        return _confusion_drawing(confusion, heat, class_names)
+    corner = element("td", element("span", "true \\ predicted"))
+    head = element("tr", corner, [element("th", element("span", name), scope="col") for name in class_names])
+    rows = [
+        element(
+            "tr",
+            element("th", name, scope="row"),
+            [
+                element("td", int(count) if count else element("span", "0", class_="zero"), class_=heat[i][j])
+                for j, count in enumerate(confusion[i])
+            ],
+        )
+        for i, name in enumerate(class_names)
+    ]
+    table = element("table", element("thead", head), element("tbody", rows), class_="confusion")
+    return scrolling("Confusion matrix", table)
+
+
+def _confusion_drawing(confusion: Integers, heat: Sequence[Sequence[str]], class_names: Sequence[str]) -> Html:
+    cells = [
+        element(
+            "rect",
+            element("title", f"{class_names[i]} predicted as {class_names[j]}: {confusion[i, j]}"),
+            class_=heat[i][j],
+            x=int(j),
+            y=int(i),
+            width=1,
+            height=1,
+        )
+        for i, j in np.argwhere(confusion)
+    ]
+    size = len(class_names)
+    order = f"Rows are true classes and columns are predicted classes, from {class_names[0]} to {class_names[-1]}."
+    label = f"Confusion matrix of {size} classes. The table above lists the most frequent mistakes."
+    drawing = element("svg", cells, class_="heatmap", viewBox=f"0 0 {size} {size}", role="img", aria_label=label)
+    return together(drawing, element("p", order, class_="hint"))
+
+
+def _heat_class(share: float, right: bool) -> str:
+    """Return the CSS classes for a share of a row; the square root makes rare mistakes visible."""
+    return f"{'right' if right else 'wrong'} heat{math.ceil(_HEAT_LEVELS * math.sqrt(share))}"
+
+
+def class_table(confusion: Integers, class_names: Sequence[str]) -> Html:
+    """Return size, recall, precision and most frequent mistake of each class as a table."""
+    rows = []
+    for c, scores in enumerate(class_scores(confusion)):
+        other = "none" if scores.confused_with is None else f"{class_names[scores.confused_with]} ({scores.mistakes})"
+        size = Cell(f"{scores.n:,}", scores.n)
+        recall, precision = share_cell(scores.recall), share_cell(scores.precision)
+        rows.append((Cell(marked(c, class_names[c]), class_names[c]), size, recall, precision, Cell(other, other)))
+    columns = ("class", "n", "recall", "precision", "most often mistaken for")
+    return sortable_table("Scores of each class", columns, rows)

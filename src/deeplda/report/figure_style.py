@@ -1,0 +1,187 @@
+"""The look of all figures (sizes, fonts, a colour, line and marker for each class), and how they are saved."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
+from numpy.typing import NDArray
+
+from deeplda.io import write_bytes
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+AxesArray = NDArray[np.object_]
+
+# Width of a text column in inches.
+WIDTH = 16 / 2.54
+GREY = "#6b6b6b"
+BLUE, VERMILLION = "#0072B2", "#D55E00"
+_SETTINGS: Any = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans", "Arial", "Helvetica", "sans-serif"],
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "axes.linewidth": 0.6,
+    "axes.edgecolor": GREY,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "figure.titlesize": 10,
+    "figure.facecolor": "white",
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.5,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "lines.linewidth": 1.4,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "xtick.color": GREY,
+    "ytick.color": GREY,
+    "xtick.labelcolor": "black",
+    "ytick.labelcolor": "black",
+    "image.interpolation": "nearest",
+    # A dollar sign in a class name does not start a formula.
+    "text.parse_math": False,
+    # The same data gives the same bytes, and text stays text instead of outlines.
+    "svg.fonttype": "none",
+    "svg.hashsalt": "deeplda",
+    "savefig.dpi": 150,
+}
+# Okabe and Ito's eight, pale yellow last, and two more that differ from them also for colour-blind readers.
+_COLOURS = (
+    "#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#000000", "#F0E442", "#882255", "#5B3FD6",
+)  # fmt: skip
+_LINES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1.5, 1, 1.5)))
+_MARKERS = "osD^vPX<>*"
+# About this many letters of the smallest font fit side by side.
+_LETTERS = 100
+# Metadata that depends on time and version is left out: the same data gives the same bytes.
+_NO_METADATA = {"Creator": None, "Date": None, "Format": None, "Type": None}
+
+
+@dataclass(frozen=True)
+class ClassStyle:
+    """How one class is drawn: a colour "#rrggbb", and a line style and a marker as matplotlib defines them."""
+
+    colour: str
+    line: Any
+    marker: str
+
+
+def class_styles(classes: int) -> list[ClassStyle]:
+    """Return one style per class.
+
+    There are ten colours; from the ninth class on, line styles change too, so that up to 32 classes all differ.
+    Markers also differ among any ten consecutive classes.
+    """
+    return [
+        ClassStyle(
+            _COLOURS[i % len(_COLOURS)],
+            _LINES[i // 8 % len(_LINES)],
+            _MARKERS[(i + i // len(_COLOURS)) % len(_MARKERS)],
+        )
+        for i in range(classes)
+    ]
+
+
+def in_style(function: _Function) -> _Function:
+    """Decorate a function to draw with our settings without changing matplotlib's own."""
+    return rc_context(_SETTINGS)(function)
+
+
+@in_style
+def new_figure(height: float, title: str) -> Figure:
+    """Return an empty figure as wide as a text column; `height` is in inches."""
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    if title:
+        figure.suptitle(title)
+    return figure
+
+
+def grid_of(figure: Figure, count: int, columns: int, **keywords: Any) -> tuple[AxesArray, list[Axes]]:
+    """Return `count` axes in rows of `columns`: an array with None in unused places, and the axes in order."""
+    rows = -(-count // columns)
+    array = figure.subplots(rows, columns, squeeze=False, **keywords)
+    for place in range(count, rows * columns):
+        figure.delaxes(array.flat[place])
+        array.flat[place] = None
+    return array, list(array.flat[:count])
+
+
+def short(name: str, longest: int = 28) -> str:
+    """Return a name of at most `longest` letters; longer names lose their middle, the least telling part."""
+    if len(name) <= longest:
+        return name
+    end = (longest - 1) // 2
+    return f"{name[: longest - 1 - end]}…{name[-end:]}"
+
+
+def class_legend(figure: Figure, class_names: Sequence[str], *, lines: bool, note: str = "") -> None:
+    """Add a legend of the classes below the figure, as lines or as markers, under a note."""
+    handles = [
+        Line2D([], [], color=style.colour, linestyle=style.line, linewidth=2)
+        if lines
+        else Line2D([], [], color=style.colour, linestyle="none", marker=style.marker, markersize=5)
+        for style in class_styles(len(class_names))
+    ]
+    figure_legend(figure, handles, [short(name) for name in class_names], note)
+
+
+def figure_legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str], note: str = "") -> None:
+    """Add a legend below the figure, in as many columns as fit; the figure grows by the height of the legend."""
+    if not labels:
+        return
+    columns = max(1, min(len(labels), _LETTERS // (max(map(len, labels)) + 6)))
+    lines = -(-len(labels) // columns) + len(note.splitlines())
+    figure.set_figheight(figure.get_figheight() + 0.17 * lines + 0.08)
+    legend = figure.legend(
+        handles, [""] * len(labels), loc="outside lower center", ncols=columns, title=note or None, title_fontsize=8
+    )
+    # Set afterwards, as matplotlib leaves out labels that start with an underscore.
+    for text, label in zip(legend.get_texts(), labels, strict=True):
+        text.set_text(label)
+
+
+def percent_tick(value: float, _place: int | None = None) -> str:
+    """Format a tick of an axis of shares without trailing zeros: "50 %", "92.5 %"."""
+    return f"{100 * value:g} %"
+
+
+def save(figure: Figure, folder: Path, name: str) -> tuple[Path, Path]:
+    """Write NAME.png (150 dpi) and NAME.svg into `folder`, both atomically, and return the two paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    png, drawing = folder / f"{name}.png", folder / f"{name}.svg"
+    write_bytes(png, _rendered(figure, "png"))
+    write_bytes(drawing, _rendered(figure, "svg"))
+    return png, drawing
+
+
+def svg(figure: Figure) -> str:
+    """Return the figure as an <svg> element: text stays text, and the same data gives the same string."""
+    text = _rendered(figure, "svg").decode()
+    return text[text.index("<svg") :]
+
+
+@in_style
+def _rendered(figure: Figure, kind: str) -> bytes:
+    stream = io.BytesIO()
+    with warnings.catch_warnings():
+        # A letter missing from our font is a box in the PNG; in the SVG the reader's own fonts show it.
+        warnings.filterwarnings("ignore", "Glyph .* missing from")
+        if isinstance(figure.get_layout_engine(), ConstrainedLayoutEngine):
+            # Fix the layout after the first time: each further drawing would shift things a little.
+            figure.draw_without_rendering()
+            figure.set_layout_engine("none")
+        figure.savefig(stream, format=kind, metadata=_NO_METADATA if kind == "svg" else {"Software": None})
+    return stream.getvalue()

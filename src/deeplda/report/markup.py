@@ -1,0 +1,104 @@
+"""HTML: elements built in Python, with all text escaped, and the self-contained document around them."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable
+from functools import cache
+from html import escape
+from importlib.resources import files
+
+_VOID = frozenset({"img", "input", "link", "meta"})
+_SCRIPTS = ("packing.js", "classes.js", "scatter.js", "densities.js", "tables.js", "start.js")
+
+
+class Html(str):
+    """Text that is HTML already, and is not escaped again."""
+
+    __slots__ = ()
+
+
+Child = str | int | Iterable["Child"]
+
+
+def element(tag: str, /, *children: Child, **attributes: str | int | float | bool | None) -> Html:
+    """Return an element: `element("a", "x < y", class_="b", aria_label="c")` is
+    `<a class="b" aria-label="c">x &lt; y</a>`.
+
+    Attributes that are None or False are omitted; those that are True have no value.
+    """
+    written = "".join(_attribute(key, value) for key, value in attributes.items())
+    if tag in _VOID:
+        return Html(f"<{tag}{written}>")
+    return Html(f"<{tag}{written}>{together(*children)}</{tag}>")
+
+
+def together(*children: Child) -> Html:
+    """Concatenate elements and texts."""
+    return Html("".join(_markup(child) for child in children))
+
+
+def data_block(identifier: str, data: object) -> Html:
+    """Return a script element with JSON. No text in the data can end it or run as a script."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    return Html(f'<script type="application/json" id="{escape(identifier)}">{text}</script>')
+
+
+def document(title: str, body: Child, data: object) -> str:
+    """Return the complete page in ASCII, with `data` for its script.
+
+    Its security policy allows only this style sheet, this script and inline images, so that neither the network nor
+    markup in a class name is ever used.
+    """
+    style, script = assets()
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=_policy(style, script)),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("meta", name="referrer", content="no-referrer"),
+        element("title", title),
+        element("link", rel="icon", href="data:,"),
+        element("style", Html(style)),
+    )
+    content = element("body", body, data_block("data", data), element("script", Html(script)))
+    page = together(Html("<!doctype html>\n"), element("html", head, Html("\n"), content, lang="en"), Html("\n"))
+    return page.encode("ascii", "xmlcharrefreplace").decode()
+
+
+@cache
+def assets() -> tuple[str, str]:
+    """Return the style sheet and the script."""
+    folder = files("deeplda.report") / "assets"
+    parts = [(folder / name).read_text(encoding="ascii") for name in _SCRIPTS]
+    return (folder / "report.css").read_text(encoding="ascii"), '"use strict";\n{\n' + "\n".join(parts) + "}\n"
+
+
+def _policy(style: str, script: str) -> str:
+    return (
+        f"default-src 'none'; img-src data:; style-src {_checksum(style)}; script-src {_checksum(script)}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _checksum(text: str) -> str:
+    """Return the checksum by which a security policy allows an inline text."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _attribute(key: str, value: str | int | float | bool | None) -> str:
+    if value is None or value is False:
+        return ""
+    name = key.rstrip("_").replace("_", "-")
+    return f" {name}" if value is True else f' {name}="{escape(str(value))}"'
+
+
+def _markup(child: Child) -> str:
+    if isinstance(child, Html):
+        return child
+    if isinstance(child, str | int):
+        return escape(str(child))
+    return together(*child)

@@ -1,0 +1,164 @@
+"""The data of the interactive plots, packed for the page's script, and images of samples as data URIs.
+
+Arrays of numbers are little-endian and in base64. Coordinates are 16-bit steps between the lowest and the highest
+value of an axis, which is finer than a screen.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from deeplda.report.analysis import class_densities
+from deeplda.report.record import InspectedRun
+
+Pixels = NDArray[np.uint8]
+
+MOST_AXES = 10
+MOST_DIMENSIONS = 100
+MOST_VALUES = 12
+_DENSITY_POINTS = 128
+_STEPS = 65535
+# A sheet of thumbnails has at most about this many pixels: 10,000 images of 32 x 32.
+_SHEET_PIXELS = 10_500_000
+_SIDES = (64, 48, 32)
+# Up to this many pixels a sheet is stored losslessly; as JPEG 10,000 CIFAR-10 images take 4 MB, as PNG 22 MB.
+_LOSSLESS_PIXELS = 500_000
+# JPEG codes colours in blocks of this size; tiles of complete blocks do not bleed into each other.
+_BLOCK = 16
+
+
+def pack_points(run: InspectedRun, samples: int = 0) -> dict[str, object]:
+    """Pack the coordinates, labels, predictions and probabilities of the samples shown.
+
+    `samples` is the place of their names and images in the page's data.
+    """
+    coordinates = run.coordinates[:, :MOST_AXES]
+    low, high = coordinates.min(0), coordinates.max(0)
+    return {
+        "axes": list(run.axes[:MOST_AXES]),
+        "low": low.tolist(),
+        "high": high.tolist(),
+        "coordinates": _packed(_in_steps(coordinates, low, high).T, "<u2"),
+        "labels": _packed(run.labels, "<u2"),
+        "decided": _packed(run.decided, "<u2"),
+        "probabilities": _packed(np.round(run.probabilities * _STEPS), "<u2"),
+        "samples": samples,
+    }
+
+
+def pack_samples(run: InspectedRun) -> dict[str, object]:
+    """Pack the names of the samples shown, and a sheet of thumbnails or the first values of rows of numbers."""
+    names = {"names": list(run.names)}
+    if run.images:
+        return names | asdict(thumbnail_sheet(np.asarray(run.samples, dtype=np.uint8)))
+    shown = run.samples[:, :MOST_VALUES]
+    return names | {"values": _packed(shown, "<f4"), "shown": shown.shape[1], "all": run.samples.shape[1]}
+
+
+def pack_densities(run: InspectedRun) -> dict[str, object]:
+    """Pack the density of each class along each output; the curves of an output share one scale."""
+    low, high, found = [], [], []
+    for values in run.embedding[:, :MOST_DIMENSIONS].astype(np.float64).T:
+        ends = _density_ends(values)
+        curves = class_densities(values, run.labels, len(run.class_names), ends, _DENSITY_POINTS)
+        found.append(np.round(curves * (_STEPS / (curves.max() or 1.0))))
+        low.append(ends[0])
+        high.append(ends[1])
+    return {
+        "low": low,
+        "high": high,
+        "bins": _DENSITY_POINTS,
+        "curves": _packed(np.stack(found), "<u2"),
+        "all": run.embedding.shape[1],
+    }
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Many thumbnails in one image: thumbnail i is in column i % columns and row i // columns.
+
+    Attributes:
+        tile: (width, height) of a thumbnail.
+        pitch: (width, height) from one thumbnail to the next, at least the size of the tile.
+    """
+
+    sheet: str
+    tile: tuple[int, int]
+    pitch: tuple[int, int]
+    columns: int
+
+
+def thumbnail_sheet(images: Pixels) -> Sheet:
+    """Return images N x C x H x W as one sheet; the more there are, the smaller they become. None is enlarged."""
+    side = next((side for side in _SIDES if len(images) * side**2 <= _SHEET_PIXELS), _SIDES[-1])
+    tiles = _shrunk(_channels_last(images), side)
+    count, height, width = tiles.shape[:3]
+    columns = math.ceil(math.sqrt(count))
+    rows = math.ceil(count / columns)
+    lossless = columns * width * rows * height <= _LOSSLESS_PIXELS
+    block = 1 if lossless else _BLOCK
+    padding = ((0, columns * rows - count), (0, -height % block), (0, -width % block))
+    tiles = np.pad(tiles, (*padding, (0, 0)), mode="edge")
+    down, across = tiles.shape[1:3]
+    sheet = tiles.reshape(rows, columns, down, across, -1).swapaxes(1, 2).reshape(rows * down, columns * across, -1)
+    return Sheet(_data_uri(sheet, lossless=lossless), (width, height), (across, down), columns)
+
+
+def image_uri(image: Pixels, side: int = 96) -> str:
+    """Return one image C x H x W as a data URI, shrunk to `side` if it is larger."""
+    (pixels,) = _shrunk(_channels_last(image[None]), side)
+    return _data_uri(pixels, lossless=pixels.size <= 3 * 64**2)
+
+
+def _density_ends(values: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the range of the values without the outermost 0.1 % on each side, with a margin for the tails."""
+    low, high = (float(end) for end in np.quantile(values, [0.001, 0.999]))
+    margin = 0.25 * (high - low) or max(abs(high) * 1e-3, 1e-6)
+    return low - margin, high + margin
+
+
+def _in_steps(values: NDArray[np.float32], low: NDArray[np.float32], high: NDArray[np.float32]) -> NDArray[np.float64]:
+    span = np.where(high > low, high.astype(np.float64) - low, 1.0)
+    return np.round((values - low.astype(np.float64)) / span * _STEPS)
+
+
+def _packed(array: NDArray[np.generic], dtype: str) -> str:
+    return base64.b64encode(np.ascontiguousarray(array, dtype=dtype).tobytes()).decode()
+
+
+def _channels_last(images: Pixels) -> Pixels:
+    """Return N x H x W x 3 or N x H x W x 1; for other numbers of channels only the first is shown."""
+    shown = images if images.shape[1] in (1, 3) else images[:, :1]
+    return shown.transpose(0, 2, 3, 1)
+
+
+def _shrunk(images: Pixels, side: int) -> Pixels:
+    """Return images N x H x W x C whose longer side is at most `side`."""
+    height, width = images.shape[1:3]
+    factor = side / max(height, width)
+    if factor >= 1:
+        return images
+    size = max(1, round(width * factor)), max(1, round(height * factor))
+    resized = [np.asarray(_image(image).resize(size, Image.Resampling.BOX)) for image in images]
+    return np.stack(resized).reshape(len(images), size[1], size[0], -1)
+
+
+def _image(pixels: Pixels) -> Image.Image:
+    return Image.fromarray(np.ascontiguousarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels))
+
+
+def _data_uri(pixels: Pixels, *, lossless: bool) -> str:
+    stream = io.BytesIO()
+    if lossless:
+        _image(pixels).save(stream, "PNG", optimize=True)
+    else:
+        _image(pixels).save(stream, "JPEG", quality=85)
+    kind = "png" if lossless else "jpeg"
+    return f"data:image/{kind};base64,{base64.b64encode(stream.getvalue()).decode()}"

@@ -1,0 +1,309 @@
+"""What a report shows of a run: the record in its folder, and its test samples as its model sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from deeplda.data import Data, Part
+from deeplda.errors import InputError, got
+from deeplda.loading import load
+from deeplda.model import Model, ModelCard
+from deeplda.predictors import FeatureStatistics, discriminant_directions
+from deeplda.report.analysis import fisher_ratios, single_dimension_accuracy
+from deeplda.sampling import stratified_sample
+from deeplda.training.config import DATA_SETTINGS, RunConfig
+from deeplda.training.evaluation import gather_statistics
+from deeplda.training.metrics import EpochRow, Scores, SummaryRow
+from deeplda.training.preparation import read_data
+from deeplda.training.run_folder import read_environment, read_metrics, summary_row
+
+_SEED = 0
+# Number of test samples shown, at most.
+_SHOWN_SAMPLES = 10_000
+# Number of training samples from which the discriminant directions of a cross-entropy network are computed.
+_FIT_SAMPLES = 5_000
+
+Floats = NDArray[np.float64]
+
+
+class Environment(BaseModel):
+    """The contents of environment.json; `cuda` is the name of the GPU, if there was one."""
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    started: str = ""
+    machine: str = ""
+    cores: int | None = None
+    threads: int | None = None
+    cuda: str | None = None
+    python: str = ""
+    versions: dict[str, str] = {}
+    data_fingerprint: str = ""
+
+    @classmethod
+    def parse(cls, found: Mapping[str, object]) -> Self:
+        """Read untrusted JSON; fields that are missing or of another type stay empty."""
+        try:
+            return cls.model_validate(found)
+        except ValidationError as error:
+            wrong = {mistake["loc"][0] for mistake in error.errors()}
+            return cls.model_validate({name: value for name, value in found.items() if name not in wrong})
+
+
+@dataclass(frozen=True, eq=False)
+class RunRecord:
+    """The record of a finished run, without its model.
+
+    Attributes:
+        epochs: the epochs in metrics.jsonl; rows that the file has lost are missing.
+        summary: its last row, with the scores of the model that was kept.
+    """
+
+    path: Path
+    config: RunConfig
+    environment: Environment
+    epochs: list[EpochRow]
+    summary: SummaryRow
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return tuple(self.summary.class_names or ())
+
+    @property
+    def scores(self) -> Scores:
+        """Scores on the complete test part."""
+        assert isinstance(self.summary.test, Scores)
+        return self.summary.test
+
+    @property
+    def validation_accuracies(self) -> list[float] | None:
+        """Validation accuracy after each epoch; None if some epoch has none."""
+        found = [row.validation.accuracy for row in self.epochs if isinstance(row.validation, Scores)]
+        return found if found and len(found) == len(self.epochs) else None
+
+    @property
+    def spectra(self) -> list[list[float]] | None:
+        """Ascending eigenvalues of the last batch of each epoch; None for objectives other than LDA."""
+        found = [row.eigenvalues for row in self.epochs if row.eigenvalues is not None]
+        return found if found and len(found) == len(self.epochs) else None
+
+
+@dataclass(frozen=True, eq=False)
+class InspectedRun(RunRecord):
+    """A finished run together with its test samples as the model sees them.
+
+    Attributes:
+        sizes: number of samples in the training, validation and test parts.
+        places: (n,) indices in the test part of the samples shown, in random order, so that no class is always drawn
+            on top.
+        names: names of the samples shown, such as "test sample 17" or a file name.
+        samples: the samples shown, uint8 images n x C x H x W or float32 rows n x features.
+        labels, decided: (n,) indices in class_names.
+        probabilities: (n,) probability of the predicted class.
+        embedding: (n, d) float32, the network's output.
+        coordinates: (n, m) float32, the discriminant coordinates named in `axes`.
+        fisher_ratios, single_accuracies: (d,) Fisher ratio and accuracy of each output alone.
+    """
+
+    card: ModelCard
+    sizes: dict[str, int]
+    places: NDArray[np.int64]
+    names: tuple[str, ...]
+    samples: NDArray[np.uint8] | NDArray[np.float32]
+    labels: NDArray[np.int64]
+    decided: NDArray[np.int64]
+    probabilities: NDArray[np.float64]
+    embedding: NDArray[np.float32]
+    coordinates: NDArray[np.float32]
+    axes: tuple[str, ...]
+    fisher_ratios: Floats
+    single_accuracies: Floats
+
+    @property
+    def images(self) -> bool:
+        """Whether the samples are images; otherwise they are rows of numbers."""
+        return self.samples.ndim == 4
+
+    def hardest(self, count: int) -> tuple[NDArray[np.intp], int]:
+        """Return the hardest of the samples shown, and the number of mistakes among all of them.
+
+        The hardest are the mistakes with the highest probability or, if there are none, the least certain predictions.
+        """
+        wrong = np.flatnonzero(self.decided != self.labels)
+        if len(wrong):
+            return wrong[np.argsort(-self.probabilities[wrong], kind="stable")][:count], len(wrong)
+        return np.argsort(self.probabilities, kind="stable")[:count], 0
+
+
+def read_record(folder: Path) -> RunRecord:
+    """Read the record of a finished run. Raises InputError if the folder is not a run, or the run is not finished."""
+    config = RunConfig.of(folder)
+    summary = summary_row(folder)
+    if summary is None:
+        resume = f"deeplda train --resume --run {folder}"
+        raise InputError(got(f"{folder} is not finished", need="a finished run", do=resume))
+    if summary.class_names is None:
+        raise InputError(f"{folder} is the autoencoder of a run: pass the folder of the run itself")
+    epochs = [row for row in read_metrics(folder) if isinstance(row, EpochRow)]
+    return RunRecord(folder, config, Environment.parse(read_environment(folder)), epochs, summary)
+
+
+def inspect_run(
+    folder: Path,
+    *,
+    points: int = _SHOWN_SAMPLES,
+    data_dir: Path | None = None,
+    network: str | None = None,
+    model: Model | None = None,
+    data: Data | None = None,
+) -> InspectedRun:
+    """Read a finished run and apply its model to its test samples.
+
+    Args:
+        points: number of test samples shown, at most; a larger test part is subsampled, stratified by class.
+        data_dir: folder of the known data sets, if it has moved.
+        network: the code of a custom network, as in `load`.
+        model, data: the run's model and data (labelled with classes, not subclasses), if they are in memory already;
+            otherwise they are read from disk.
+
+    Raises InputError if the run is not finished, or if its model or data cannot be read.
+    """
+    record = read_record(folder)
+    return _inspect(
+        record,
+        load(record.path, network=network) if model is None else model,
+        read_data(_with_data_dir(record.config, data_dir)) if data is None else data,
+        points,
+    )
+
+
+def inspect_runs(
+    records: Sequence[RunRecord], *, points: int, data_dir: Path | None = None, network: str | None = None
+) -> list[InspectedRun]:
+    """Inspect several runs as `inspect_run` does; consecutive runs on the same data read it only once."""
+    found: list[InspectedRun] = []
+    before: RunConfig | None = None
+    for record in records:
+        config = _with_data_dir(record.config, data_dir)
+        if before is None or any(getattr(config, name) != getattr(before, name) for name in DATA_SETTINGS):
+            data, before = read_data(config), config
+        found.append(_inspect(record, load(record.path, network=network), data, points))
+    return found
+
+
+def finished_trials(sweep: Path) -> list[RunRecord]:
+    """Read the finished runs of a sweep, best validation accuracy first. Raises InputError if there are none."""
+    folders = sorted(file.parent for file in (sweep / "trials").glob("*/run.toml"))
+    records = [read_record(folder) for folder in folders if summary_row(folder) is not None]
+    if not records:
+        raise InputError(
+            got(f"{sweep} has no finished trial", need="at least one", do="wait until deeplda sweep has one")
+        )
+    return sorted(records, key=lambda run: run.summary.validation.score if run.summary.validation else 0, reverse=True)
+
+
+def is_sweep(folder: Path) -> bool:
+    """Return whether a folder is that of a sweep."""
+    return (folder / "sweep.toml").is_file()
+
+
+def _with_data_dir(config: RunConfig, data_dir: Path | None) -> RunConfig:
+    return config if data_dir is None else config.model_copy(update={"data_dir": data_dir})
+
+
+def _inspect(record: RunRecord, model: Model, data: Data, points: int) -> InspectedRun:
+    _check_unchanged(record, model, data)
+    places = np.random.default_rng(_SEED).permutation(stratified_sample(data.test.labels, points, _SEED))
+    shown = data.test.take(places)
+    embedding = torch.cat(list(model.embeddings(shown.inputs)))
+    if not embedding.isfinite().all():
+        what = f"the model of {record.path} computes values that are not finite"
+        raise InputError(got(what, need="finite values", do="train again"))
+    scores, statistics = model.class_scores(embedding).detach().cpu(), _statistics(model, data.train)
+    embedding = embedding.cpu()
+    coordinates, axes = _coordinates(statistics, model.card, embedding)
+    fisher, accuracy = _power(_class_means(statistics, model.card), shown.labels, embedding.numpy())
+    return InspectedRun(
+        **vars(record),
+        card=model.card,
+        sizes={"training": len(data.train), "validation": len(data.val), "test": len(data.test)},
+        places=places,
+        names=tuple(f"test sample {place}" for place in places) if shown.files is None else shown.files,
+        samples=shown.inputs,
+        labels=shown.labels,
+        decided=scores.argmax(1).numpy(),
+        probabilities=scores.softmax(1).amax(1).numpy(),
+        embedding=embedding.float().numpy(),
+        coordinates=coordinates,
+        axes=axes,
+        fisher_ratios=fisher,
+        single_accuracies=accuracy,
+    )
+
+
+def _check_unchanged(record: RunRecord, model: Model, data: Data) -> None:
+    """Raise InputError if the data is not the data that the scores of the run were computed on."""
+    fingerprint = record.environment.data_fingerprint or data.fingerprint
+    trained_on = model.class_names, model.card.sample_shape, fingerprint
+    if (data.class_names, data.sample_shape, data.fingerprint) != trained_on:
+        what = f"{record.config.data} has changed since {record.path} was trained"
+        raise InputError(got(what, need="the original data", do="restore it, or train again"))
+
+
+def _statistics(model: Model, train: Part) -> FeatureStatistics:
+    """Return the statistics of the training part from the model; for cross-entropy, which keeps none, compute them."""
+    if model.statistics is not None:
+        return model.statistics
+    return gather_statistics(model, train.take(stratified_sample(train.labels, _FIT_SAMPLES, _SEED)))
+
+
+def _coordinates(
+    statistics: FeatureStatistics, card: ModelCard, embedding: torch.Tensor
+) -> tuple[NDArray[np.float32], tuple[str, ...]]:
+    """Return the embedding in discriminant coordinates, strongest first, and their names.
+
+    If there is only one, a second coordinate spreads the samples at random to keep them from overlapping.
+    """
+    alpha = 1.0 if "softmax" in card.predictors else card.alpha
+    directions = _with_fixed_sign(discriminant_directions(statistics, alpha, card.lam).flip(0))
+    eigenvalues = ((directions @ statistics.between()) * directions).sum(1).tolist()
+    mean = statistics.counts @ statistics.means / statistics.counts.sum()
+    found = ((embedding.double() - mean) @ directions.T).float().numpy()
+    names = tuple(f"discriminant {i} (eigenvalue {v:.3g})" for i, v in enumerate(eigenvalues, 1))
+    if len(names) > 1:
+        return found, names
+    spread = np.random.default_rng(_SEED).uniform(-1, 1, (len(found), 1)).astype(np.float32)
+    return np.concatenate([found, spread], 1), (*names, "random spread, no meaning")
+
+
+def _with_fixed_sign(directions: torch.Tensor) -> torch.Tensor:
+    """Flip rows so that their largest entry is positive: the sign that the solver returns is arbitrary."""
+    largest = directions.gather(1, directions.abs().argmax(1, keepdim=True))
+    return directions * torch.where(largest < 0, -1.0, 1.0)
+
+
+def _class_means(statistics: FeatureStatistics, card: ModelCard) -> Floats:
+    """Return the mean of the training samples of each class, (C, d), also if the statistics are of subclasses."""
+    classes, means = len(card.class_names), statistics.means
+    if len(means) == classes:
+        return np.asarray(means)
+    member = torch.nn.functional.one_hot(torch.tensor(card.subclass_map.parents)).T * statistics.counts
+    return np.asarray(member @ means / member.sum(1, keepdim=True))
+
+
+def _power(means: Floats, labels: NDArray[np.int64], embedding: NDArray[np.float32]) -> tuple[Floats, Floats]:
+    """Return Fisher ratio and accuracy of each output alone, (d,) each; NaN if all samples are of one class."""
+    if len(np.unique(labels)) < 2:
+        nothing = np.full(embedding.shape[1], np.nan)
+        return nothing, nothing
+    # In one dimension LDA is the nearest class mean, so the means can stand in for the training samples.
+    accuracy = single_dimension_accuracy(means, np.arange(len(means)), embedding, labels)
+    return fisher_ratios(embedding, labels), accuracy

@@ -1,0 +1,163 @@
+"""The files of a report: the page of a run, the comparison of several runs, and figures as PNG and SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeplda.data import Data
+from deeplda.errors import InputError, got
+from deeplda.io import write_text
+from deeplda.model import Model
+from deeplda.report.analysis import separated_class
+from deeplda.report.comparison_page import MOST_DRAWN, check_comparable, comparison_page
+from deeplda.report.page import run_page
+from deeplda.report.record import InspectedRun, RunRecord, inspect_run, inspect_runs
+from deeplda.subclasses import Clusters
+from deeplda.training.config import RunConfig
+from deeplda.training.preparation import read_data
+from deeplda.training.progress import Progress, TerminalProgress
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Number of samples shown of each run in a comparison, at most.
+_POINTS_COMPARED = 2_000
+# Number of images drawn, at most: of the worst mistakes, and of each subclass and of the reconstructions.
+_MOST_MISTAKES, _IMAGES_PER_ROW = 24, 10
+
+
+def write_report(
+    folder: Path,
+    *,
+    output: Path | None = None,
+    figures: bool = False,
+    data_dir: Path | None = None,
+    network: str | None = None,
+    model: Model | None = None,
+    data: Data | None = None,
+    progress: Progress | None = None,
+) -> Path:
+    """Write the report of a finished run, by default to report.html in its folder, and return its path.
+
+    Args:
+        figures: also write the figures, as PNG and SVG, to figures/ in the run folder.
+        data_dir: folder of the known data sets, if it has moved.
+        network: the code of a custom network, as in `deeplda.load`.
+        model, data: the run's model and data (labelled with classes, not subclasses), if they are in memory already;
+            otherwise they are read from disk.
+        progress: reports progress; by default to the terminal.
+
+    Raises InputError if the run is not finished, or if its model or data cannot be read.
+    """
+    progress = progress or TerminalProgress()
+    file = output or folder / "report.html"
+    with progress.status(f"writing the report of {folder}"):
+        run = inspect_run(folder, data_dir=data_dir, network=network, model=model, data=data)
+        write_text(file, run_page(run))
+        if figures:
+            write_figures(run, folder / "figures")
+    return file
+
+
+def write_comparison(
+    title: str,
+    records: Sequence[RunRecord],
+    output: Path,
+    *,
+    data_dir: Path | None = None,
+    network: str | None = None,
+    progress: Progress | None = None,
+) -> Path:
+    """Write the page that compares runs to `output` and return its path. Raises InputError like `write_report`."""
+    progress = progress or TerminalProgress()
+    check_comparable(records)
+    with progress.status(f"comparing {len(records)} runs"):
+        drawn = inspect_runs(records[:MOST_DRAWN], points=_POINTS_COMPARED, data_dir=data_dir, network=network)
+        write_text(output, comparison_page(title, records, drawn))
+    return output
+
+
+def write_figures(run: InspectedRun, folder: Path) -> list[Path]:
+    """Draw all figures of a run into `folder` as PNG and SVG; return the PNG files."""
+    from deeplda.report.figures import save
+
+    return [save(figure, folder, name)[0] for name, figure in _figures(run)]
+
+
+def write_subclass_figures(folder: Path, progress: Progress, data: Data | None = None) -> list[Path]:
+    """Draw the subclasses of a run into its figures/ and return the PNG files.
+
+    They are reconstructions.png and, for each class, subclasses-CLASS.png. Nothing is drawn for rows of numbers, or if
+    the classes were not split in the embedding of an autoencoder. `data`, labelled with classes, is read from disk
+    unless it is given. Raises InputError if the stages of the run are damaged.
+    """
+    from deeplda.report import figures
+    from deeplda.training.autoencoder_stage import SampleAutoencoder
+    from deeplda.training.subclass_stage import read_clusters
+
+    config = RunConfig.read(folder / "run.toml")
+    if config.subclasses == 1 or not (folder / "autoencoder").exists():
+        return []
+    data = data or read_data(config)
+    if not data.images:
+        return []
+    clusters = read_clusters(folder / "subclasses", None, data)
+    if clusters is None:
+        raise InputError(got(f"{folder / 'subclasses'} is damaged", need="the original", do="train again"))
+    autoencoder = SampleAutoencoder.load(folder / "autoencoder" / "model")
+    images = data.train.inputs.astype(np.uint8, copy=False)
+    shown = (data.test.inputs if len(data.test) else images)[:_IMAGES_PER_ROW].astype(np.uint8, copy=False)
+    reconstructed = autoencoder.reconstruct(shown).round().astype(np.uint8)
+    figure, _ = figures.reconstructions(shown, reconstructed, title="test images and their reconstructions")
+    files = [figures.save(figure, folder / "figures", "reconstructions")[0]]
+    nearest = nearest_to_centres(autoencoder.embed(images, progress.watch), clusters)
+    names = clusters.map.names(data.class_names)
+    for place, class_name in enumerate(data.class_names):
+        own = [subclass for subclass, parent in enumerate(clusters.map.parents) if parent == place]
+        sheet = {names[subclass]: images[nearest[subclass]] for subclass in own}
+        title = f"{class_name}: training images closest to the centre of each subclass"
+        figure, _ = figures.subclass_sheet(sheet, title=title)
+        files.append(figures.save(figure, folder / "figures", f"subclasses-{_file_name(place, class_name)}")[0])
+    return files
+
+
+def nearest_to_centres(embedding: NDArray[np.float32], clusters: Clusters) -> list[NDArray[np.intp]]:
+    """Return, for each subclass, the indices of its samples closest to its centre, the closest first."""
+    nearest = []
+    for subclass, centre in enumerate(clusters.centres):
+        own = np.flatnonzero(clusters.labels == subclass)
+        order = np.argsort(np.square(embedding[own] - centre).sum(1), kind="stable")
+        nearest.append(own[order[:_IMAGES_PER_ROW]])
+    return nearest
+
+
+def _figures(run: InspectedRun) -> Iterator[tuple[str, Figure]]:
+    from deeplda.report import figures
+
+    names = run.class_names
+    yield "learning-curves", figures.learning_curves([*run.epochs, run.summary])[0]
+    if run.spectra:
+        yield "eigenvalues", figures.eigenvalue_spectrum([row.epoch for row in run.epochs], run.spectra)[0]
+    yield "confusion", figures.confusion_matrix(run.scores.confusion, names)[0]
+    yield "embedding", figures.embedding_plane(run.coordinates[:, :2], run.labels, names, axis_names=run.axes)[0]
+    yield "densities", figures.densities(run.embedding, run.labels, names)[0]
+    if len(np.unique(run.labels)) > 1:
+        best = [names[c] if c >= 0 else "none" for c in separated_class(run.embedding, run.labels)]
+        yield "dimension-power", figures.dimension_power(run.fisher_ratios, run.single_accuracies, best)[0]
+    if run.images:
+        places, mistakes = run.hardest(_MOST_MISTAKES)
+        wrong = places if mistakes else places[:0]
+        true, decided = ([names[c] for c in which[wrong]] for which in (run.labels, run.decided))
+        images = run.samples[wrong].astype(np.uint8)
+        yield "mistakes", figures.worst_mistakes(images, true, decided, run.probabilities[wrong])[0]
+
+
+def _file_name(place: int, class_name: str) -> str:
+    """Return a safe file name for a class."""
+    plain = "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in class_name)
+    return f"{place}-{plain[:40]}"

@@ -1,0 +1,122 @@
+"""The metrics of a run as the doctor looks at them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from deeplda.training.config import RunConfig
+from deeplda.training.metrics import EpochRow, Row, Scores, SummaryRow
+
+
+@dataclass(frozen=True)
+class RunHistory:
+    """The rows of a run's metrics.jsonl, its settings, and quantities derived from them."""
+
+    rows: Sequence[Row]
+    config: RunConfig
+
+    @cached_property
+    def epochs(self) -> list[EpochRow]:
+        return [row for row in self.rows if isinstance(row, EpochRow)]
+
+    @cached_property
+    def summary(self) -> SummaryRow | None:
+        return next((row for row in self.rows if isinstance(row, SummaryRow)), None)
+
+    @cached_property
+    def classes(self) -> int | None:
+        """Number of classes of the data; None if the metrics do not contain it yet."""
+        if self.summary and self.summary.class_names:
+            return len(self.summary.class_names)
+        return len(self.validation[0].confusion) if self.validation else None
+
+    @property
+    def steps(self) -> int | None:
+        """Total number of optimiser steps; None for old runs, which did not log it."""
+        known = all("steps" in row.model_fields_set for row in self.epochs)
+        return sum(row.steps for row in self.epochs) if known else None
+
+    @property
+    def discriminant(self) -> bool:
+        """Whether the objective is an LDA objective rather than cross-entropy."""
+        return self.config.objective != "cce" and all(row.eigenvalues is not None for row in self.epochs)
+
+    @property
+    def groups(self) -> int | None:
+        """Number of groups that the objective separates: classes, or subclasses if their number is set."""
+        each = self.config.subclasses
+        return self.classes * each if self.classes and isinstance(each, int) else self.classes
+
+    @cached_property
+    def eigenvalues(self) -> list[list[float]]:
+        """Ascending eigenvalues of each epoch's last batch; empty for cross-entropy."""
+        return [row.eigenvalues for row in self.epochs if row.eigenvalues is not None] if self.discriminant else []
+
+    @cached_property
+    def validation(self) -> list[Scores]:
+        """Validation scores of each epoch that has them."""
+        return [row.validation for row in self.epochs if isinstance(row.validation, Scores)]
+
+    @property
+    def accuracies(self) -> list[float]:
+        """Validation accuracy of each epoch that has one."""
+        return [scores.accuracy for scores in self.validation]
+
+    @property
+    def class_counts(self) -> list[int]:
+        """Number of training samples of each class; before the run is finished, of validation samples."""
+        if self.summary and self.summary.train_counts:
+            return self.summary.train_counts
+        return [sum(row) for row in self.validation[-1].confusion] if self.validation else []
+
+    @cached_property
+    def final(self) -> tuple[str, Scores] | None:
+        """The scores that matter and their part: of the test part, or else the last ones of the validation part."""
+        if self.summary and isinstance(self.summary.test, Scores):
+            return "test", self.summary.test
+        return ("validation", self.validation[-1]) if self.validation else None
+
+    @cached_property
+    def separation(self) -> list[float]:
+        """How well each epoch separates its training batches; more is better.
+
+        This is the mean of log(1 + v) over the eigenvalues, or minus the cross-entropy. The paper's own loss is not
+        suitable: it jumps whenever the number of eigenvalues below its threshold changes, and so shows no trend.
+        """
+        if not self.discriminant:
+            return [-row.loss for row in self.epochs]
+        return [sum(math.log1p(max(v, 0.0)) for v in found) / len(found) for found in self.eigenvalues]
+
+    @property
+    def third(self) -> int:
+        """A third of the epochs, at least one."""
+        return max(1, len(self.epochs) // 3)
+
+    def rise(self, start: int = 1) -> float:
+        """Return by how much the best validation accuracy from epoch `start` (counted from 0) on exceeds the best
+        before; 0 if that is within the margin of error."""
+        before, after = self.validation[:start], self.validation[start:]
+        if not before or not after:
+            return 0.0
+        best = max(after, key=lambda scores: scores.accuracy)
+        rise = best.accuracy - max(scores.accuracy for scores in before)
+        return rise if rise > 2 * standard_error(best) else 0.0
+
+    def class_name(self, place: int) -> str:
+        """Return the name of a class in quotes; its number before the run is finished."""
+        names = self.summary.class_names if self.summary else None
+        return f'"{names[place]}"' if names else f"number {place}"
+
+
+def standard_error(scores: Scores) -> float:
+    """Return the standard error of the accuracy. It is never 0, as further samples could always be misclassified."""
+    share = (scores.accuracy * scores.n + 1) / (scores.n + 2)
+    return math.sqrt(share * (1 - share) / scores.n)
+
+
+def balanced_accuracy(scores: Scores) -> float:
+    """Return the balanced accuracy of the deciding predictor."""
+    return next(iter(scores.predictors.values())).balanced_accuracy

@@ -1,0 +1,110 @@
+"""The settings, the effort and the environment of a run in words."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deeplda.formatting import counted, flops, percent
+from deeplda.training.config import RunConfig
+
+if TYPE_CHECKING:
+    from deeplda.model import ModelCard
+    from deeplda.report.record import Environment, RunRecord
+    from deeplda.training.metrics import PredictorScores, SummaryRow
+
+PREDICTOR_NAMES = {
+    "hyperplanes": "hyperplanes",
+    "nearest_mean": "nearest mean",
+    "classic_lda": "classic LDA",
+    "softmax": "softmax",
+}
+# Settings that say where a run was computed and how often it was saved; they do not change its result.
+_CIRCUMSTANCES = frozenset({"data_dir", "device", "checkpoint_seconds"})
+
+
+def data_name(config: RunConfig) -> str:
+    """Return the name of a known data set, or the stem of the folder or file."""
+    return Path(config.data).stem if Path(config.data).is_absolute() else config.data
+
+
+def objective_name(config: RunConfig) -> str:
+    """Return the objective for a heading: "regularised deep LDA, alpha 0.6, smallest statistic"."""
+    subclasses = f", {config.subclasses} subclasses per class" if config.subclasses != 1 else ""
+    if config.objective == "cce":
+        return f"cross-entropy{subclasses}"
+    name = "deep LDA" if config.alpha == 1 else f"regularised deep LDA, alpha {config.alpha:g}"
+    return f"{name}, {config.statistic} statistic{subclasses}"
+
+
+def chosen_settings(config: RunConfig) -> dict[str, str | int | float]:
+    """Return the settings, other than the data, that differ from the defaults of the objective."""
+    default = RunConfig(objective=config.objective)
+    found = config.model_dump(mode="json", exclude={"data", "objective"})
+    changed = {name: value for name, value in found.items() if value != getattr(default, name)}
+    return changed if config.objective == "lda" else {"objective": config.objective, **changed}
+
+
+def differing_settings(records: Sequence[RunRecord]) -> list[str]:
+    """Return the settings in which runs differ."""
+    settings = [record.config.model_dump(mode="json", exclude=set(_CIRCUMSTANCES)) for record in records]
+    return [name for name in settings[0] if any(other[name] != settings[0][name] for other in settings)]
+
+
+def command(config: RunConfig) -> str:
+    """Return the command that repeats the run in a new folder."""
+    words = ["deeplda", "train", config.data]
+    for name, value in chosen_settings(config).items():
+        words.append(f"--{name.replace('_', '-')}")
+        if value is not True:
+            words.append(str(value))
+    return shlex.join(words)
+
+
+def score_cells(scores: PredictorScores) -> list[str]:
+    """Return accuracy, balanced accuracy and area under the ROC curve of a predictor for a table."""
+    auc = "-" if scores.auc is None else f"{scores.auc:.4f}"
+    return [percent(scores.accuracy), percent(scores.balanced_accuracy), auc]
+
+
+def kept_epoch(summary: SummaryRow) -> str:
+    """Say why the model of an epoch was kept: "of 30, the best by validation"."""
+    return f"of {summary.epochs}, " + ("the best by validation" if summary.validation else "the last")
+
+
+def axes_note(card: ModelCard) -> str:
+    """Say what the coordinates of the embedding are."""
+    if "softmax" in card.predictors:
+        return (
+            "Cross-entropy has no discriminant directions of its own, so the axes are those of classic LDA fitted to "
+            "the network's outputs for training samples."
+        )
+    return "The axes are the directions that separate the training classes best."
+
+
+def machine(environment: Environment) -> str:
+    """Say what a run was computed on: "on 2 CPU threads" or the name of the GPU; empty if unknown."""
+    if environment.cuda:
+        return f"on {environment.cuda}"
+    return "" if environment.threads is None else f"on {counted(environment.threads, 'CPU thread')}"
+
+
+def effort(summary: SummaryRow, environment: Environment) -> str:
+    """Return the compute of a run and the machine, as far as they are known: "0.283 PFLOP on 2 CPU threads"."""
+    compute = [flops(summary.flops)] if summary.flops else []
+    return " ".join([*compute, machine(environment)]).strip()
+
+
+def environment_table(environment: Environment) -> dict[str, str]:
+    """Return when, where and with which versions a run was computed, as far as that is known."""
+    found = {
+        "started": environment.started.replace("T", " ").replace("+00:00", " UTC"),
+        "machine": environment.machine,
+        "cores": environment.cores,
+        "threads": environment.threads,
+        "GPU": environment.cuda,
+        "Python": environment.python,
+    }
+    return {name: str(value) for name, value in found.items() if value not in (None, "")} | environment.versions

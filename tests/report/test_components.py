@@ -1,0 +1,35 @@
+"""Tables and drawings of the page."""
+
+import re
+
+import numpy as np
+
+from deeplda.report.components import class_table, confusion_table, sortable_table
+
+
+def test_a_class_that_was_never_predicted_has_no_precision():
+    table = class_table(np.array([[3, 0], [2, 0]]), ("a", "b"))
+    assert ">none</td>" in table
+    assert "a (2)" in table
+
+
+def test_a_class_table_is_sorted_by_its_exact_values():
+    table = class_table(np.array([[1, 2], [0, 1]]), ("a", "b"))
+    values = [float(text) for text in re.findall(r'data-value="([\d.]+)" class="number"', table)]
+    np.testing.assert_allclose(values, [3, 1 / 3, 1, 1, 1, 1 / 3])
+
+
+def test_the_confusion_matrix_of_many_classes_is_drawn():
+    names = [f"class {i}" for i in range(30)]
+    drawing = confusion_table(np.eye(30, dtype=np.int64) * 5, names)
+    assert drawing.count("<rect") == 30
+    assert "class 29 predicted as class 29: 5" in drawing
+    assert "<td" in confusion_table(np.eye(20, dtype=np.int64), names[:20])
+
+
+def test_rare_mistakes_are_visible_in_the_confusion_matrix():
+    assert 'class="wrong heat1"' in confusion_table(np.array([[99, 1], [0, 0]]), ("a", "b"))
+
+
+def test_a_table_without_rows():
+    assert "<tbody></tbody>" in sortable_table("empty", ["a", "b"], [])

@@ -1,0 +1,428 @@
+"""Each finding on metrics that must show it, and on near misses that must not."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deeplda.report.diagnosis import Finding, diagnose
+from deeplda.report.run_history import RunHistory
+from deeplda.training.config import RunConfig
+from deeplda.training.metrics import EpochRow, SummaryRow
+
+GROWING = [[0.5 * e**2 * (1 + i) for i in range(4)] for e in range(1, 7)]
+NAMES = ["ant", "bee", "cow", "doe", "elk"]
+ACCURACIES = [0.7, 0.9, 0.97, 0.98, 0.985, 0.985]
+
+
+def confusion(recalls, samples):
+    """Return a confusion matrix in which class c has recall recalls[c] and is otherwise mistaken for the next class."""
+    table = [[0] * len(recalls) for _ in recalls]
+    for c, (recall, n) in enumerate(zip(recalls, samples, strict=True)):
+        table[c][c] = round(recall * n)
+        table[c][(c + 1) % len(recalls)] += n - table[c][c]
+    return table
+
+
+def scores(recalls, samples):
+    table = confusion(recalls, samples)
+    n, right = sum(map(sum, table)), sum(row[c] for c, row in enumerate(table))
+    balanced = sum(row[c] / max(sum(row), 1) for c, row in enumerate(table)) / len(table)
+    return {
+        "n": n,
+        "accuracy": right / n,
+        "predictors": {"hyperplanes": {"accuracy": right / n, "balanced_accuracy": balanced}},
+        "confusion": table,
+    }
+
+
+def run(
+    eigenvalues=GROWING, losses=None, accuracies=ACCURACIES, test=None, samples=(200,) * 5, dead=0, finished=True,
+    alike=True,
+):  # fmt: skip
+    """Return the rows of a run on five classes, healthy except for the given arguments.
+
+    `test` is the recall of each class at the end, on the test part and, if `alike`, also on the validation part.
+    """
+    count = len(eigenvalues or losses)
+    rows = []
+    for e in range(count):
+        row = {"kind": "epoch", "epoch": e + 1, "loss": losses[e] if losses else -eigenvalues[e][0]}
+        if eigenvalues:
+            row |= {"eigenvalues": eigenvalues[e], "dead_dims": dead}
+        row["validation"] = scores([accuracies[e]] * len(samples), samples) if accuracies else None
+        rows.append(row)
+    last = rows[-1]["validation"]
+    end = last if last and not test else scores(test or [0.985] * len(samples), samples)
+    summary = {"kind": "summary", "validation": end if alike else last, "test": end, "class_names": NAMES}
+    return rows + [summary] * finished
+
+
+def typed(rows):
+    """Return the rows as they are read from metrics.jsonl."""
+    epoch = {"learning_rate": 0.1, "seconds": 1.0}
+    summary = {"epochs": len(rows) - 1, "best_epoch": 1, "seconds": 1.0}
+    return [EpochRow(**epoch, **row) if row["kind"] == "epoch" else SummaryRow(**summary, **row) for row in rows]
+
+
+def findings(rows, **settings):
+    return diagnose(typed(rows), RunConfig.parse({"epochs": 6} | settings, "test"))
+
+
+def only(rows, **settings):
+    (finding,) = findings(rows, **settings)
+    return finding
+
+
+def test_a_healthy_run_is_reported_as_healthy():
+    finding = only(run())
+    assert finding.severity == "good"
+    assert finding.what == "Nothing is wrong with this run."
+    assert "the 4 eigenvalues of the last batch are 18 to 72; the best validation accuracy is 98.5 %" in finding.why
+
+
+def test_a_healthy_run_of_cross_entropy():
+    assert only(run(None, [1.2, 0.8, 0.5, 0.3, 0.2, 0.15]), objective="cce").severity == "good"
+
+
+def test_two_epochs_are_too_short_to_judge():
+    finding = only(run(GROWING[:2]), epochs=2)
+    assert finding.severity == "good"
+    assert "too short to judge" in finding.why
+
+
+def test_a_few_steps_do_not_train_a_network():
+    def with_steps(rows, steps):
+        return [row | {"steps": steps} if row["kind"] == "epoch" else row for row in rows]
+
+    poor = run(accuracies=[0.2, 0.21, 0.2, 0.2, 0.21, 0.21], test=[0.2] * 5)
+    finding = only(with_steps(poor, 2), batch_size=2000)
+    assert finding.severity == "problem"
+    assert "12 steps in 6 epochs" in finding.what
+    assert "an epoch of this data has 2 steps" in finding.why
+    assert "smaller --batch-size (2000 here)" in finding.do
+    assert "guessing" in only(with_steps(poor, 9)).what
+    assert only(with_steps(run(), 2)).severity == "good"
+
+
+@pytest.mark.parametrize("subclasses", [1, 2])
+def test_batch_too_small_for_the_classes(subclasses):
+    groups = 5 * subclasses
+    setting = {"subclasses": subclasses, "objective": "rdlda"}
+    few = only(run(), batch_size=5 * groups - 1, **setting)
+    assert few.severity == "warning"
+    assert f"too small for {groups} {'subclasses' if subclasses > 1 else 'classes'}" in few.what
+    assert f"--batch-size {5 * groups} or more" in few.do
+    assert only(run(), batch_size=2 * groups - 1, **setting).severity == "problem"
+    assert only(run(), batch_size=5 * groups, **setting).severity == "good"
+
+
+def test_batch_size_does_not_matter_to_cross_entropy():
+    rows = run(None, [1.2, 0.8, 0.5, 0.3, 0.2, 0.15])
+    assert only(rows, objective="cce", batch_size=4).severity == "good"
+
+
+def test_a_class_too_rare_for_the_batch():
+    rows = run(samples=(500, 500, 500, 500, 10))
+    rare = only(rows, batch_size=200)
+    assert 'about 1.0 samples of class "elk"' in rare.what
+    assert "--batch-size 1005 or more" in rare.do
+    assert only(rows, batch_size=500).severity == "good"
+
+
+def test_embedding_too_narrow_for_the_classes():
+    narrow = only(run([values[:3] for values in GROWING]), embedding_dim=3)
+    assert "3 dimensions for 5 classes" in narrow.what
+    assert only(run(), embedding_dim=4).severity == "good"
+    assert only(run(), embedding_dim="subclasses", subclasses=2).severity == "good"
+
+
+@pytest.mark.parametrize(("dead", "what"), [(1, "1 output dimension is dead"), (2, "2 output dimensions are dead")])
+def test_dead_dimensions(dead, what):
+    finding = only(run(dead=dead))
+    assert finding.severity == "problem"
+    assert what in finding.what
+
+
+def smallest(values):
+    """A spectrum that grows but for its smallest eigenvalue."""
+    return [[value, *rest[1:]] for value, rest in zip(values, GROWING, strict=True)]
+
+
+def test_smallest_eigenvalue_stuck():
+    """Random labels give about (5 - 1) / (200 - 5) = 0.0205."""
+    record = run(smallest([0.001, 0.002, 0.001, 0.003, 0.002, 0.02]))
+    finding = only(record, alpha=0.6, statistic="smallest")
+    assert finding.severity == "problem"
+    assert "1 of 4 eigenvalues is stuck: the smallest is 0.02." in finding.what
+    assert "about 0.021 in batches of 200" in finding.why
+    assert "--statistic pillai or wilks" in finding.do
+    assert "raise --alpha (0.6 here)" in finding.do
+    assert "lower the learning rate" not in finding.do
+
+
+@pytest.mark.parametrize("values", [[0.001] * 5 + [0.03], [0.001] * 4 + [0.03, 0.001], [0.03] * 6])
+def test_an_eigenvalue_that_was_above_chance_lately_is_not_stuck(values):
+    assert only(run(smallest(values))).severity == "good"
+
+
+def test_one_epoch_is_too_few_to_call_an_eigenvalue_stuck():
+    assert only(run([[0.001, 1, 2, 3]]), epochs=1).severity == "good"
+
+
+def test_advice_for_a_stuck_eigenvalue_fits_the_settings():
+    rows = run(smallest([0.001] * 6))
+    smooth = only(rows, statistic="pillai", alpha=1.0).do
+    assert "--statistic" not in smooth
+    assert "--alpha" not in smooth
+    assert "lower the learning rate: --learning-rate 0.03 (30 here)" in only(rows, learning_rate=30).do
+    assert "lower the learning rate" in only(rows, learning_rate=3).do
+    assert "lower the learning rate" not in only(rows, learning_rate=3, optimizer="muon").do
+    both = "--learning-rate 3 --filter-learning-rate 0.024 (30 and 0.24 here)"
+    assert both in only(rows, learning_rate=30, optimizer="muon").do
+
+
+def test_eigenvalues_of_zero_are_a_flat_output():
+    finding = only(run(smallest([1e-16, -1e-16, 1e-16, 3e-17, -1e-15, 2e-16])), width=0.05)
+    assert "1 of 4 eigenvalues is 0" in finding.what
+    assert "lies in 3 dimensions" in finding.why
+    assert "--width, 0.05 here" in finding.do
+    assert "--alpha" not in finding.do
+    loosened = only(run(smallest([1e-16] * 6)), alpha=0.5).do
+    assert loosened.startswith("Raise --alpha (0.5 here) to 1")
+    assert "make the network wider" in loosened
+    assert only(run(smallest([1e-16] * 5 + [0.5]))).severity == "good"
+
+
+def test_eigenvalues_of_too_small_a_batch_are_not_judged():
+    assert "batch is too small" in only(run(smallest([0.001] * 6)), batch_size=20).what
+
+
+def test_one_class_not_learnt():
+    finding = only(run(test=[0.98, 0.98, 0.15, 0.98, 0.98]))
+    assert finding.severity == "problem"
+    assert 'Class "cow" was not learnt: only 15.0 %' in finding.what
+    assert '170 of its 200 samples are mistaken for "doe"' in finding.why
+    assert '"cow" and "doe"' in finding.do
+
+
+@pytest.mark.parametrize(("recall", "severity"), [(0.2, "problem"), (0.4, "warning"), (0.5, "good")])
+def test_how_badly_a_class_must_do(recall, severity):
+    assert only(run(test=[0.98, 0.98, recall, 0.98, 0.98])).severity == severity
+
+
+def test_a_rare_class_not_learnt_is_to_be_weighted():
+    rows = run(samples=(200, 200, 100, 200, 200), test=[0.98, 0.98, 0.1, 0.98, 0.98])
+    assert "--class-weight balanced" in only(rows).do
+    assert "--class-weight" not in only(rows, class_weight="balanced").do
+
+
+def test_what_is_rare_is_told_by_the_training_part_not_by_a_validation_part_of_another_kind():
+    rows = run(test=[0.98, 0.98, 0.1, 0.98, 0.98])
+    assert "--class-weight" not in only(rows).do
+    rows[-1]["train_counts"] = [1000, 1000, 200, 1000, 1000]
+    assert "--class-weight balanced" in only(rows).do
+    healthy = run()
+    healthy[-1]["train_counts"] = [500, 500, 500, 500, 10]
+    assert 'about 1.0 samples of class "elk"' in only(healthy, batch_size=200).what
+
+
+def test_a_class_with_a_handful_of_samples_is_not_judged():
+    rows = run(samples=(200, 200, 4, 200, 200), test=[0.98, 0.98, 0, 0.98, 0.98])
+    assert only(rows, batch_size=1000).severity == "good"
+
+
+def test_classes_of_an_unfinished_run_go_by_number():
+    rows = run(finished=False)
+    rows[-1]["validation"] = scores([0.98, 0.98, 0.1, 0.98, 0.98], (200,) * 5)
+    assert any("Class number 2 was not learnt" in finding.what for finding in findings(rows))
+
+
+def test_loss_not_finite():
+    finding = only(run(None, [1.0, math.nan, math.inf, 1.0]), objective="cce", learning_rate=0.2)
+    assert finding.severity == "problem"
+    assert "not finite from epoch 2 on" in finding.what
+    assert "--learning-rate 0.02 (0.2 here)" in finding.do
+
+
+def test_no_better_than_guessing():
+    finding = only(run(accuracies=[0.2, 0.21, 0.2, 0.19, 0.21, 0.2]))
+    assert "no better than guessing: its balanced accuracy on the test part is 20.0 %" in finding.what
+    better = findings(run(accuracies=[0.2, 0.21, 0.2, 0.19, 0.21, 0.3]))
+    assert not any("guessing" in finding.what for finding in better)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_a_few_samples_do_not_show_guessing(n):
+    rows = run(test=[1.0] * 5, samples=(n, 0, 0, 0, 0))
+    rows[-1]["test"]["predictors"]["hyperplanes"]["balanced_accuracy"] = 1.0
+    assert not any("guessing" in finding.what for finding in findings(rows))
+
+
+def test_always_the_commonest_class_is_guessing():
+    rows = run(samples=(960, 10, 10, 10, 10), test=[1, 0, 0, 0, 0])
+    assert any("no better than guessing" in finding.what for finding in findings(rows, batch_size=1000))
+
+
+@pytest.mark.parametrize("losses", [[1e9, 1e16, 1e12], [1.6, 1.7, 1.75]])
+def test_cross_entropy_worse_than_guessing_is_a_learning_rate_too_large(losses):
+    finding = only(run(None, losses, [0.2] * 3), objective="cce", learning_rate=100)
+    assert finding.what.startswith("The learning rate is too large")
+    assert "--learning-rate 0.03 (100 here)" in finding.do
+
+
+def test_nothing_moves_with_a_learning_rate_too_small():
+    flat = [[0.01, 0.1, 0.2, 0.9], [0.012, 0.11, 0.19, 0.92], [0.009, 0.1, 0.2, 0.88]]
+    finding = only(run(flat, accuracies=[0.55, 0.56, 0.54]), learning_rate=1e-6)
+    assert "the loss went from -0.01 to -0.009" in finding.what
+    assert "--learning-rate 0.03 (1e-06 here)" in finding.do
+    died = only(run(None, [1.61, 1.61, 1.61], [0.2] * 3), objective="cce", learning_rate=50)
+    assert "so large that the network died" in died.why
+    assert "--learning-rate 0.03 (50 here)" in died.do
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        run([[5, 6, 7, 8], [5.1, 6, 7, 8], [5, 6, 7, 8.2]], accuracies=[0.98] * 3),  # good from the start
+        run([[0.03, 0.1, 0.2, 0.9]] * 3, accuracies=[0.5, 0.6, 0.7]),  # validation moves
+        run([[0.03, 0.1, 0.2, 0.9], [0.1, 0.3, 0.5, 1.2], [0.2, 0.5, 0.8, 2]], accuracies=[0.55] * 3),  # batches move
+    ],
+)
+def test_what_moves_or_is_good_already_is_not_called_flat(rows):
+    assert not any("made no progress" in finding.what for finding in findings(rows))
+
+
+UP_AND_DOWN = [[0.5, 1, 2, 3], [2, 3, 4, 5], [0.4, 1, 2, 3], [3, 4, 5, 6], [0.5, 1, 2, 3], [3, 4, 5, 7]]
+
+
+def test_back_and_forth_is_a_learning_rate_too_large():
+    finding = only(run(UP_AND_DOWN, accuracies=[0.6, 0.9, 0.6, 0.9, 0.7, 0.985]), learning_rate=0.5)
+    assert finding.severity == "warning"
+    assert "unstable: the learning rate is too large" in finding.what
+    assert "fell from 90.0 % to 60.0 % in epoch 3" in finding.why
+    assert "--learning-rate 0.03 (0.5 here)" in finding.do
+
+
+def test_batches_alone_or_validation_alone_may_waver():
+    assert only(run(UP_AND_DOWN)).severity == "good"
+    assert only(run(accuracies=[0.6, 0.9, 0.6, 0.9, 0.7, 0.985])).severity == "good"
+
+
+def test_overfitting_by_the_training_batches():
+    """Eigenvalues of 18 leave no doubt about the training samples."""
+    finding = only(run(accuracies=[0.5, 0.6, 0.7, 0.7, 0.7, 0.7]))
+    assert finding.what == "The network overfits."
+    assert "smallest eigenvalue of the training batches is 15.2" in finding.why
+    assert "only 70.0 %" in finding.why
+    assert "--flip" in finding.do
+    assert "--flip" not in only(run(accuracies=[0.7] * 6), flip=True).do
+
+
+def test_overfitting_of_cross_entropy():
+    finding = only(run(None, [1.5, 1, 0.5, 0.2, 0.05, 0.02], [0.5, 0.6, 0.7, 0.7, 0.7, 0.7]), objective="cce")
+    assert finding.what == "The network overfits."
+    assert "training loss is 0.035" in finding.why
+
+
+def test_overfitting_by_validation_past_its_best():
+    weak = [[0.1 * e, 0.5 * e, e, 2 * e] for e in range(1, 7)]
+    finding = only(run(weak, accuracies=[0.6, 0.8, 0.75, 0.72, 0.7, 0.7]))
+    assert finding.what == "The network overfits."
+    assert "best in epoch 2 (80.0 %) and averaged 70.7 %" in finding.why
+    steady = findings(run(weak, accuracies=[0.6, 0.8, 0.79, 0.79, 0.79, 0.79]))
+    assert not any("overfits" in finding.what for finding in steady)
+
+
+def test_ended_too_early():
+    rows = run([[0.1 * e, 0.5 * e, e, 2 * e] for e in range(1, 7)], accuracies=[0.4, 0.5, 0.6, 0.7, 0.75, 0.8])
+    finding = only(rows)
+    assert "ended too early: the validation accuracy was still rising, to 80.0 %" in finding.what
+    assert "Before the last third of the 6 epochs, the best was 70.0 %" in finding.why
+    assert "--epochs 12" in finding.do
+    assert [finding.what for finding in findings(rows[:-1])] == ["The run is not finished: 6 of 6 epochs are done."]
+
+
+def test_underfitting():
+    level = [[0.1, 0.5, 1, 2], [0.3, 0.8, 1.4, 3], *[[0.4, 1, 1.5, 3.1]] * 4]
+    finding = only(run(level, accuracies=[0.6, 0.8, 0.82, 0.81, 0.82, 0.82]), width=0.5)
+    assert "underfits" in finding.what
+    assert "levelled off at 82.0 %" in finding.what
+    assert "--width 1" in finding.do
+    assert only(run(level, accuracies=[0.6, 0.9, 0.92, 0.91, 0.92, 0.92])).severity == "good"
+
+
+def test_a_test_part_of_another_kind():
+    finding = only(run(test=[0.75] * 5, alike=False))
+    assert "harder than the validation part: 75.0 % against 98.5 %" in finding.what
+    assert only(run(test=[0.94] * 5, alike=False)).severity == "good"
+
+
+def test_a_few_test_samples_may_well_be_harder():
+    rows = run(samples=(6,) * 5, accuracies=[0.7, 0.8, 0.9, 1, 1, 1], test=[0.83] * 5, alike=False)
+    assert only(rows).severity == "good"
+
+
+def test_unfinished():
+    finding = only(run(GROWING[:4], finished=False), epochs=10)
+    assert finding.severity == "warning"
+    assert finding.what == "The run is not finished: 4 of 10 epochs are done."
+    assert "deeplda train --resume" in finding.do
+    assert "finite" not in finding.do
+
+
+def test_not_one_epoch():
+    finding = only([], learning_rate=10)
+    assert finding.severity == "problem"
+    assert "0 of 6 epochs" in finding.what
+    assert "--learning-rate 0.03 (10 here)" in finding.do
+
+
+def test_patience_ends_a_run_before_its_epochs():
+    assert only(run(), epochs=100, patience=2).severity == "good"
+
+
+def test_without_validation_what_can_be_told_is_told():
+    rows = run(smallest([0.001] * 6), accuracies=None)
+    assert [finding.what for finding in findings(rows)] == ["1 of 4 eigenvalues is stuck: the smallest is 0.001."]
+    assert RunHistory(typed(rows[:-1]), RunConfig()).classes is None
+    assert [finding.what for finding in findings(rows[:-1])] == ["The run is not finished: 6 of 6 epochs are done."]
+
+
+def test_problems_come_first():
+    found = findings(run(smallest([0.001] * 6), dead=1, test=[0.7] * 5, alike=False), learning_rate=30)
+    severities = [finding.severity for finding in found]
+    assert severities == sorted(severities)
+    assert set(severities) == {"problem", "warning"}
+
+
+def test_every_finding_is_made_of_sentences():
+    found = [
+        *findings(run(smallest([0.001] * 6), dead=1, test=[0.7, 0.7, 0.1, 0.7, 0.7], alike=False), learning_rate=30),
+        *findings(run(UP_AND_DOWN, accuracies=[0.6, 0.9, 0.6, 0.9, 0.7, 0.7], finished=False), batch_size=8),
+        *findings([]),
+        *findings(run()),
+    ]
+    for finding in found:
+        assert isinstance(finding, Finding)
+        for sentence in (finding.what, finding.why, finding.do):
+            assert sentence[0].isupper() or sentence[0].isdigit()
+            assert sentence.endswith((".", "?"))
+            assert "  " not in sentence
+
+
+EPOCH = st.tuples(
+    st.one_of(st.floats(-1e3, 1e3), st.just(math.nan)),
+    st.lists(st.floats(-1e-12, 1e3), min_size=4, max_size=4).map(sorted),
+    st.floats(0, 1),
+)
+
+
+@given(st.lists(EPOCH, min_size=1, max_size=8), st.booleans(), st.booleans(), st.sampled_from(["rdlda", "dlda", "cce"]))
+def test_whatever_happened_there_is_something_to_say(epochs, finished, validated, objective):
+    losses, eigenvalues, accuracies = zip(*epochs, strict=True)
+    rows = run(eigenvalues, losses, accuracies if validated else None, finished=finished)
+    found = findings(rows, objective=objective)
+    assert found
+    assert ([finding.severity for finding in found] == ["good"]) == any(f.severity == "good" for f in found)
