@@ -15,7 +15,7 @@ from missing_modules import run_without
 SOURCE = Path(deeplda.__file__).parent
 # A part may import itself and the parts listed before it.
 LAYERS = [
-    ["errors"],
+    ["errors", "_lazy"],
     ["extras", "io", "memory", "device", "formatting"],
     ["core"],
     ["losses", "predictors", "sampling"],

@@ -3,8 +3,9 @@
 Public names are imported on first use, so `import deeplda` itself is fast.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from deeplda._lazy import lazy_names
 
 if TYPE_CHECKING:
     from deeplda.estimators import DeepLDAClassifier
@@ -35,15 +36,12 @@ _HOME = {
 }
 
 
+_get, __dir__ = lazy_names(__name__, _HOME)
+
+
 def __getattr__(name: str) -> Any:
     if name == "SubclassDeepLDAClassifier":
         from deeplda._deprecated import subclass_classifier
 
         return subclass_classifier(stacklevel=2)
-    if name not in _HOME:
-        raise AttributeError(f"module 'deeplda' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+    return _get(name)

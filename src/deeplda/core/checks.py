@@ -1,20 +1,21 @@
-"""The options of the discriminant objective, and the checks that the loss and the predictors share.
+"""The options of the discriminant objective: their names, ranges, and which of them go together.
 
-The names of the statistics and scatters, and the rules about which go together, are defined only here.
+Settings and estimators check the same rules without importing torch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, get_args
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal, get_args
 
 from deeplda.errors import got
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 StatisticName = Literal["smallest", "wilks", "pillai", "hotelling"]
 # A function maps the ascending valid eigenvalues (m,) to a 0-d tensor, which is maximised.
-Statistic = StatisticName | Callable[[Tensor], Tensor]
+Statistic = StatisticName | Callable[["Tensor"], "Tensor"]
 Scatter = Literal["pooled", "sum", "dorfer"]
 ClassWeight = Literal["balanced"] | None
 
@@ -71,43 +72,3 @@ def check_choice(name: str, value: object, choices: tuple[str, ...], *, or_else:
     if value not in choices:
         accepted = [*map(repr, choices)] + ([] if or_else is None else [f"or {or_else}"])
         raise ValueError(got(f"{name} is {value!r}", need=f"one of {', '.join(accepted)}", do="check the spelling"))
-
-
-def check_batch(features: Tensor, labels: Tensor, *, least: int = 1) -> None:
-    """Check that `features` is an (n, d) batch of real floats with n >= `least`, and `labels` holds n integers.
-
-    Raises TypeError for a wrong type or dtype, ValueError for a wrong shape or device.
-    """
-    for name, value in (("features", features), ("labels", labels)):
-        if not isinstance(value, Tensor):
-            raise TypeError(
-                got(f"{name} is of type {type(value).__name__}", need="a tensor", do=f"pass torch.as_tensor({name})")
-            )
-    if not features.is_floating_point():
-        raise TypeError(got(f"features has dtype {features.dtype}", need="floating point", do="pass features.float()"))
-    if labels.is_floating_point() or labels.is_complex():
-        do = "pass labels.argmax(1)" if labels.ndim == 2 and labels.shape[1] > 1 else "pass labels.long()"
-        raise TypeError(got(f"labels has dtype {labels.dtype}", need="integer class ids", do=do))
-    if features.ndim != 2:
-        do = "pass features.flatten(1)" if features.ndim > 2 else "pass features.view(-1, 1)"
-        raise ValueError(got(f"features has shape {tuple(features.shape)}", need="(n, d)", do=do))
-    n, d = features.shape
-    if n < least or d == 0:
-        raise ValueError(
-            got(
-                f"features has shape {(n, d)}",
-                need="at least one sample and one dimension",
-                do="skip empty batches",
-            )
-        )
-    if labels.shape != (n,):
-        do = "pass labels.squeeze(1)" if labels.shape == (n, 1) else "pass one class id for each row of features"
-        raise ValueError(got(f"labels has shape {tuple(labels.shape)}", need=f"({n},)", do=do))
-    if labels.device != features.device:
-        raise ValueError(
-            got(
-                f"labels is on {labels.device}",
-                need=f"{features.device}, the device of features",
-                do="pass labels.to(features.device)",
-            )
-        )

@@ -16,7 +16,6 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from deeplda.core.checks import check_batch
 from deeplda.core.distributed import Agreement, Ranks, Summary
 from deeplda.errors import got
 
@@ -232,6 +231,46 @@ def gram(rows: Tensor) -> Tensor:
         torch.mm(rows[:, start:].T, rows[:, start:stop], out=product[start:, start:stop])
         product[start:stop, stop:] = product[stop:, start:stop].T
     return product
+
+
+def check_batch(features: Tensor, labels: Tensor, *, least: int = 1) -> None:
+    """Check that `features` is an (n, d) batch of real floats with n >= `least`, and `labels` holds n integers.
+
+    Raises TypeError for a wrong type or dtype, ValueError for a wrong shape or device.
+    """
+    for name, value in (("features", features), ("labels", labels)):
+        if not isinstance(value, Tensor):
+            raise TypeError(
+                got(f"{name} is of type {type(value).__name__}", need="a tensor", do=f"pass torch.as_tensor({name})")
+            )
+    if not features.is_floating_point():
+        raise TypeError(got(f"features has dtype {features.dtype}", need="floating point", do="pass features.float()"))
+    if labels.is_floating_point() or labels.is_complex():
+        do = "pass labels.argmax(1)" if labels.ndim == 2 and labels.shape[1] > 1 else "pass labels.long()"
+        raise TypeError(got(f"labels has dtype {labels.dtype}", need="integer class ids", do=do))
+    if features.ndim != 2:
+        do = "pass features.flatten(1)" if features.ndim > 2 else "pass features.view(-1, 1)"
+        raise ValueError(got(f"features has shape {tuple(features.shape)}", need="(n, d)", do=do))
+    n, d = features.shape
+    if n < least or d == 0:
+        raise ValueError(
+            got(
+                f"features has shape {(n, d)}",
+                need="at least one sample and one dimension",
+                do="skip empty batches",
+            )
+        )
+    if labels.shape != (n,):
+        do = "pass labels.squeeze(1)" if labels.shape == (n, 1) else "pass one class id for each row of features"
+        raise ValueError(got(f"labels has shape {tuple(labels.shape)}", need=f"({n},)", do=do))
+    if labels.device != features.device:
+        raise ValueError(
+            got(
+                f"labels is on {labels.device}",
+                need=f"{features.device}, the device of features",
+                do="pass labels.to(features.device)",
+            )
+        )
 
 
 @contextmanager

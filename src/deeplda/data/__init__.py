@@ -3,8 +3,9 @@
 Names are imported on first use: `Data` and `Part` need numpy only, the readers more.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from deeplda._lazy import lazy_names
 
 if TYPE_CHECKING:
     from deeplda.data.dataset import Data, Part
@@ -14,20 +15,13 @@ if TYPE_CHECKING:
 
 __all__ = ["KNOWN", "Data", "FileCheck", "Part", "check_data", "fetch", "is_here", "load_data", "read_images"]
 
-_MODULES = {
-    "dataset": ("Data", "Part"),
-    "download": ("fetch",),
-    "images": ("read_images",),
-    "sources": ("KNOWN", "FileCheck", "check_data", "is_here", "load_data"),
-}
-
-
-def __getattr__(name: str) -> Any:
-    for module, names in _MODULES.items():
-        if name in names:
-            return getattr(import_module(f"deeplda.data.{module}"), name)
-    raise AttributeError(f"module 'deeplda.data' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "Data": "deeplda.data.dataset",
+        "Part": "deeplda.data.dataset",
+        "fetch": "deeplda.data.download",
+        "read_images": "deeplda.data.images",
+        **dict.fromkeys(("KNOWN", "FileCheck", "check_data", "is_here", "load_data"), "deeplda.data.sources"),
+    },
+)

@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deeplda.core.checks import ClassWeight, Scatter, check_batch, check_regularisation
-from deeplda.core.moments import ClassMoments, class_moments
+from deeplda.core.checks import ClassWeight, Scatter, check_regularisation
+from deeplda.core.moments import ClassMoments, check_batch, class_moments
 from deeplda.core.scatter import ScatterWeights
 from deeplda.errors import got
 

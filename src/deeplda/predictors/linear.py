@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Literal, NoReturn, Self, get_args
 import torch
 from torch import Tensor, nn
 
-from deeplda.core.checks import check_batch, check_choice
+from deeplda.core.checks import check_choice
+from deeplda.core.moments import check_batch
 from deeplda.errors import got
 from deeplda.predictors.feature_statistics import FeatureStatistics, Numbers, as_tensor
 
