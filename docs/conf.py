@@ -32,6 +32,8 @@ default_role = "py:obj"
 
 # A reference to a name of ours must lead somewhere; other libraries' names would have to be looked up over the network.
 nitpicky = True
+# Words in shapes, such as (embedding_dim,), are taken for references and may match several attributes.
+suppress_warnings = ["ref.python"]
 nitpick_ignore_regex = [("py:.*", r"(?!deeplda\.).*")]
 
 

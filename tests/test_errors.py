@@ -1,4 +1,4 @@
-"""What an error says fits on one line, whatever was in the file it is about."""
+"""An error message is one printable line, whatever the file contained that it is about."""
 
 import errno
 import os
@@ -19,11 +19,11 @@ def test_an_error_is_one_printable_line(text):
     assert str(pickle.loads(pickle.dumps(InputError(sentence)))) == sentence
 
 
-def test_what_breaks_the_line_or_speaks_to_the_terminal_is_spelled_out():
+def test_line_breaks_and_control_characters_are_escaped():
     assert one_line("a\nb\x1b[2J\ud800é") == "a\\nb\\x1b[2J\\ud800é"
 
 
-def test_a_long_value_does_not_drown_what_to_do():
+def test_a_long_value_is_cut_and_the_advice_kept():
     sentence = str(InputError(got("names " + "x" * 10**6, need="fewer", do="shorten them")))
     assert len(sentence) < 2_100
     assert sentence.startswith("names x")
@@ -40,10 +40,10 @@ def test_a_long_value_does_not_drown_what_to_do():
         (errno.EPERM, "not allowed: Operation not permitted"),
     ],
 )
-def test_a_disk_that_cannot_be_used_is_a_sentence(number, words):
+def test_a_failed_write_is_one_sentence(number, words):
     sentence = unwritten(OSError(number, os.strerror(number), "model.json"))
     assert sentence.startswith(f"{words} (model.json); ")
 
 
-def test_other_failures_are_not_explained_away():
+def test_other_failures_get_no_sentence():
     assert unwritten(OSError(errno.EBADF, "Bad file descriptor")) is None

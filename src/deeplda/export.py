@@ -19,7 +19,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,6 +29,7 @@ from torch import Tensor, nn
 
 from deeplda import __version__
 from deeplda.errors import InputError, got
+from deeplda.extras import require
 from deeplda.io import write_bytes
 from deeplda.loading import load
 from deeplda.model import Model
@@ -141,7 +141,7 @@ def export_model(model: Model, file: Path, inputs: NDArray[Any], *, format: Form
     The graph accepts samples of the dtype of `inputs`. Raises as `export_run` does.
     """
     if format == "onnx":
-        _require_onnx()
+        require("export", "export to ONNX")
     with _silence():
         try:
             program = _traced(model, inputs)
@@ -226,15 +226,6 @@ def _traced(model: Model, inputs: NDArray[Any]) -> torch.export.ExportedProgram:
             for node in module.graph.nodes:
                 node.meta.pop("stack_trace", None)  # it contains paths of this machine
     return program
-
-
-def _require_onnx() -> None:
-    """Raise InputError if the packages for ONNX are not installed."""
-    for name in ("onnx", "onnxscript", "onnxruntime"):
-        try:
-            import_module(name)
-        except ImportError:
-            raise InputError(f"export to ONNX needs {name}: pip install 'deeplda[export]'") from None
 
 
 def _properties(model: Model) -> dict[str, object]:

@@ -38,7 +38,7 @@ def test_without_one_module_or_a_command(tmp_path):
         ("export", ("export", "runs/digits")),
     ],
 )
-def test_a_further_extra_is_asked_for_only_where_it_is_needed(extra, arguments, home):
+def test_other_extras_are_needed_only_by_their_commands(extra, arguments, home):
     hidden = EXTRAS[extra].modules
     assert f"pip install 'deeplda[{extra}]'" in only_sentence(run_without(hidden, MAIN, *arguments, cwd=home))
     assert run_without(hidden, MAIN, arguments[0], "--help", cwd=home).returncode == 0
@@ -105,7 +105,7 @@ def test_help_of_each_command_shows_an_example(command, capsys):
         (("data", "fetch", "digits"), "scikit-learn"),
     ],
 )
-def test_mistakes_are_answered_with_one_sentence(home, arguments, message):
+def test_a_mistake_gets_one_sentence(home, arguments, message):
     before = sorted((home / "runs").iterdir())
     assert message in only_sentence(deeplda(*arguments, cwd=home))
     assert sorted((home / "runs").iterdir()) == before

@@ -14,7 +14,7 @@ from deeplda.training.config import RunConfig
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A finished run on images in a folder whose name, "[/b]", and whose classes look like markup."""
+    """A finished run on a folder of images; its path, "[/b]", and its class names look like markup."""
     home = tmp_path_factory.mktemp("home")
     rng = np.random.default_rng(0)
     for name, brightness in (("[blue", 40), ("[red]", 200)):
@@ -40,7 +40,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture
 def refused(capsys):
-    """Runs a command that is refused, and returns the sentence."""
+    """Run a command that must fail with exit code 2, and return its one line on stderr."""
 
     def run(*arguments):
         with pytest.raises(SystemExit) as caught:
@@ -77,7 +77,7 @@ def test_a_model_that_declares_a_huge_network(copied, run, refused):
     assert "model.json" in refused("evaluate", copied)
 
 
-def test_settings_that_are_none(copied, refused):
+def test_malformed_settings(copied, refused):
     for text in (
         b"epochs = " + b"[" * 10_000,
         b"seed = 0x" + b"f" * 9_000,
@@ -91,7 +91,7 @@ def test_settings_that_are_none(copied, refused):
         assert "run.toml" in refused("train", "--resume", "--run", copied)
 
 
-def test_metrics_that_are_none(copied, refused, capsys):
+def test_malformed_metrics(copied, refused, capsys):
     (copied / "metrics.jsonl").write_bytes(b"\xff\n" + b"[" * 100_000)
     main(["doctor", str(copied)])
     assert "not finished" in capsys.readouterr().out
@@ -100,13 +100,13 @@ def test_metrics_that_are_none(copied, refused, capsys):
 
 @pytest.mark.parametrize("sizes", [{"width": 1e9}, {"embedding_dim": 10**9}])
 @pytest.mark.usefixtures("little_memory")
-def test_settings_that_ask_for_more_than_there_is(tmp_path, refused, sizes):
+def test_settings_that_need_too_much_memory(tmp_path, refused, sizes):
     options = [part for name, value in sizes.items() for part in (f"--{name.replace('_', '-')}", value)]
     assert "memory" in refused("train", "--run", tmp_path / "run", *options)
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_that_names_code_is_not_taken_at_its_word(tmp_path, refused, monkeypatch):
+def test_code_that_a_run_names_is_not_executed(tmp_path, refused, monkeypatch):
     (tmp_path / "trap.py").write_text("raise SystemExit('the code ran')")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run").mkdir()
@@ -114,7 +114,7 @@ def test_a_run_that_names_code_is_not_taken_at_its_word(tmp_path, refused, monke
     assert "without your permission: pass --network trap:make" in refused("train", "--resume", "--run", "run")
 
 
-def test_a_sweep_that_names_code_is_not_taken_at_its_word(tmp_path, refused, monkeypatch):
+def test_code_that_a_sweep_names_is_not_executed(tmp_path, refused, monkeypatch):
     (tmp_path / "trap.py").write_text("raise SystemExit('the code ran')")
     monkeypatch.chdir(tmp_path)
     for settings, grid in (({"network": "trap:make"}, {}), ({}, {"network": ["mlp", "trap:make"]})):
@@ -130,7 +130,7 @@ def test_a_sweep_that_names_code_is_not_taken_at_its_word(tmp_path, refused, mon
 
 
 def test_data_that_changed_under_a_run(tmp_path, refused, capsys, monkeypatch):
-    """Before its first checkpoint: there is only the fingerprint to tell."""
+    """Before the first checkpoint, only the fingerprint can show the change."""
 
     def write(seed):
         rows = np.random.default_rng(seed).normal(size=(60, 3)) + np.arange(60)[:, None] % 2

@@ -39,7 +39,7 @@ def test_predict_with_mirror_images(home, tmp_path):
     assert mirrored != pytest.approx(probabilities("plain"), abs=1e-4)
 
 
-def test_predict_shows_how_far_an_image_is_from_the_nearest_class(home):
+def test_predict_shows_the_distance_to_the_nearest_class(home):
     arguments = ("predict", "runs/digits", "images", "--distance")
     found = json.loads(deeplda(*arguments, "--json", cwd=home, check=0).stdout)["predictions"]
     pixels = np.stack([np.asarray(Image.open(home / row["file"])) for row in found])[:, None]
@@ -50,7 +50,7 @@ def test_predict_shows_how_far_an_image_is_from_the_nearest_class(home):
     assert [float(line.split(",")[3]) for line in lines[1:]] == pytest.approx(distances, rel=1e-4)
 
 
-def test_predict_leaves_out_broken_files_only_when_told(home, tmp_path):
+def test_predict_skips_broken_files_only_if_told_to(home, tmp_path):
     (tmp_path / "broken.png").write_bytes(b"not an image")
     assert "broken.png" in only_sentence(deeplda("predict", "runs/digits", tmp_path / "broken.png", cwd=home))
     done = deeplda("predict", "runs/digits", "images", tmp_path, "--skip-unreadable", "--json", cwd=home, check=0)

@@ -15,7 +15,7 @@ def test_train_prints_one_json_object(home):
     assert summary["test"]["accuracy"] > 0.8
 
 
-def test_the_run_folder_is_as_promised(home):
+def test_the_run_folder_has_its_documented_files(home):
     run = home / "runs" / "digits"
     for name in ("run.toml", "environment.json", "metrics.jsonl", "model/weights.safetensors", "model/model.json"):
         assert (run / name).is_file(), name
@@ -32,12 +32,12 @@ def test_a_known_name_wins_over_a_folder(tmp_path):
     assert 'data = "digits"' in (tmp_path / "run" / "run.toml").read_text()
 
 
-def test_a_finished_run_says_so(home):
+def test_resuming_a_finished_run_prints_a_note(home):
     done = deeplda("train", "--resume", "--run", "runs/digits", cwd=home, check=0)
     assert "is already finished" in done.stderr
 
 
-def test_nothing_to_resume_is_said(tmp_path):
+def test_resuming_without_a_run_prints_a_note(tmp_path):
     done = deeplda("train", "--resume", "--run", "runs/typo", *QUICK, cwd=tmp_path, check=0)
     assert "there is no run in runs/typo to resume" in done.stderr
 
@@ -77,7 +77,7 @@ def test_rows_of_numbers_and_balanced_weights(tmp_path):
     assert "has changed since runs/rows-lda was trained" in done.stderr
 
 
-def test_a_network_of_ones_own(tmp_path):
+def test_a_network_of_your_own(tmp_path):
     (tmp_path / "mine.py").write_text(
         "from torch import nn\n"
         "def make(shape, embedding_dim):\n"

@@ -61,12 +61,12 @@ class ObjectiveSettings(_Settings):
         description="lda: any statistic, alpha 1; rdlda and dlda: the paper's defaults; cce: cross-entropy.",
     )
     alpha: float = Field(
-        1.0, ge=0, le=1, description="Share of the off-diagonal of S_W that is kept. [default: 1; rdlda: 0.6]"
+        1.0, ge=0, le=1, description="Share of the off-diagonal of S_W that is kept; 0.6 for rdlda unless given."
     )
     lam: float = Field(1e-3, ge=0, allow_inf_nan=False, description="Ridge added to S_W.")
     epsilon: float = Field(1.0, ge=0, description="Include eigenvalues up to the smallest one plus this margin.")
     statistic: StatisticName = Field(
-        "wilks", description="Statistic of the eigenvalues. [default: wilks; rdlda and dlda: smallest]"
+        "wilks", description="Statistic of the eigenvalues; smallest for rdlda and dlda unless given."
     )
     scatter: Scatter = Field("pooled", description="Which definition of the scatter matrices to use.")
     class_weight: ClassWeight = Field(None, description="balanced: give rare classes the same weight as common ones.")
