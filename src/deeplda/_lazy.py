@@ -9,7 +9,7 @@ from typing import Any
 
 
 def lazy_names(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` of a package; `modules` maps its public names to the modules that have them."""
+    """Return `__getattr__` and `__dir__` of a package; `modules` maps its public names to their modules."""
 
     def get(name: str) -> Any:
         if name not in modules:

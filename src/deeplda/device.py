@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 
 import torch
 
-from deeplda.errors import InputError, got
+from deeplda.errors import InputError
 
 
 def pick_device(name: str) -> torch.device:
@@ -23,7 +23,7 @@ def pick_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
         reason = str(error).splitlines()[0].partition(". ")[0]
         raise InputError(
-            got(f"device {name!r} ({reason})", need="a device of this machine that supports float64", do="use cpu")
+            f"device {name!r} ({reason})", need="a device of this machine that supports float64", do="use cpu"
         ) from None
     return device
 

@@ -20,11 +20,12 @@ _WRITE_FAILURES = frozenset(
 class InputError(ValueError):
     """An input from the user cannot be used: a file, a folder or an option. Exit code 2.
 
-    The message is always one printable line, even if it quotes names or values from a file.
+    The message is always one printable line, even if it quotes names or values from a file. With `need` and `do` it has
+    the three parts of `got`.
     """
 
-    def __init__(self, sentence: str) -> None:
-        super().__init__(one_line(sentence))
+    def __init__(self, what: str, *, need: str | None = None, do: str | None = None) -> None:
+        super().__init__(one_line(what if need is None or do is None else got(what, need=need, do=do)))
 
 
 class TrainingError(RuntimeError):

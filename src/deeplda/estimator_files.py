@@ -64,10 +64,10 @@ def write_classifier(
     with new_folder(folder) as temporary:
         # Checked here, where no other process can write the folder between the check and the end of the block.
         if folder.exists() and not (folder / _CLASSIFIER).is_file():
-            raise InputError(got(f"{folder} already exists", need="a new folder", do="choose another name"))
+            raise InputError(f"{folder} already exists", need="a new folder", do="choose another name")
         if others := sorted({entry.name for entry in folder.glob("*")} - _OURS):
             found = f"{folder} contains {others[0]!r} besides a classifier"
-            raise InputError(got(found, need="a folder with nothing else to replace", do="choose another name"))
+            raise InputError(found, need="a folder with nothing else to replace", do="choose another name")
         model._write(temporary)
         save_file(coordinates, temporary / _COORDINATES)
         (temporary / _CLASSIFIER).write_text(file.model_dump_json(indent=2) + "\n", encoding="utf-8")
@@ -83,11 +83,11 @@ def read_classifier_file(folder: Path, parameters: Collection[str]) -> Classifie
     except (OSError, ValidationError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(
-            got(f"{folder} is not a classifier ({reason})", need="a folder written by save", do="check the path")
+            f"{folder} is not a classifier ({reason})", need="a folder written by save", do="check the path"
         ) from None
     if file.estimator not in _ESTIMATORS:
         raise InputError(
-            got(f"{folder} contains a {file.estimator}", need="a DeepLDAClassifier", do="load it with its own class")
+            f"{folder} contains a {file.estimator}", need="a DeepLDAClassifier", do="load it with its own class"
         )
     if unknown := sorted(file.parameters.keys() - set(parameters)):
         raise InputError(_contradiction(folder, f"a parameter {unknown[0]!r}"))
@@ -127,7 +127,7 @@ def labels_as_json(classes: NDArray[Any]) -> tuple[str, list[Label]]:
     unsupported = [type(value).__name__ for value in values if not isinstance(value, Label)]
     if unsupported:
         raise InputError(
-            got(f"labels of type {unsupported[0]}", need="numbers, booleans or strings", do="convert them, or pickle")
+            f"labels of type {unsupported[0]}", need="numbers, booleans or strings", do="convert them, or pickle"
         )
     return classes.dtype.str, values
 

@@ -238,7 +238,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         inputs, targets = validate_data(self, X, y, dtype=_DTYPES, allow_nd=True, force_writeable=True)
         if inputs.ndim not in (2, 4):
             raise InputError(
-                got(f"X has shape {inputs.shape}", need="2 axes for rows or 4 for images", do="reshape the samples")
+                f"X has shape {inputs.shape}", need="2 axes for rows or 4 for images", do="reshape the samples"
             )
         labels = self._encode_labels(targets)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -453,11 +453,9 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             width = output_width(built, sample_shape)
         if self.embedding_dim is not None and width != self.embedding_dim:
             raise InputError(
-                got(
-                    f"the network has {width} outputs and embedding_dim is {self.embedding_dim}",
-                    need="the same number",
-                    do="leave embedding_dim out, or change the last layer",
-                )
+                f"the network has {width} outputs and embedding_dim is {self.embedding_dim}",
+                need="the same number",
+                do="leave embedding_dim out, or change the last layer",
             )
         return built, width
 
@@ -515,11 +513,9 @@ def _held_out(labels: NDArray[np.int64], fraction: float, seed: int) -> tuple[ND
     train, validation = stratified_split(labels, size, np.random.Generator(np.random.PCG64(seed)))
     if not len(validation):
         raise InputError(
-            got(
-                f"early_stopping with {len(labels)} samples of {len(np.unique(labels))} classes",
-                need="a class with more than one sample",
-                do="use early_stopping=False",
-            )
+            f"early_stopping with {len(labels)} samples of {len(np.unique(labels))} classes",
+            need="a class with more than one sample",
+            do="use early_stopping=False",
         )
     return train, validation
 
@@ -550,11 +546,9 @@ def _build_own(network: object, sample_shape: tuple[int, ...], embedding_dim: in
         built = network(sample_shape, embedding_dim)
     if not isinstance(built, nn.Module):
         raise InputError(
-            got(
-                f"network is {network!r}",
-                need="None, a name, an nn.Module or a callable of (sample_shape, embedding_dim) that returns one",
-                do="pass one of these",
-            )
+            f"network is {network!r}",
+            need="None, a name, an nn.Module or a callable of (sample_shape, embedding_dim) that returns one",
+            do="pass one of these",
         )
     return built.float()
 

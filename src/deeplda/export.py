@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from deeplda import __version__
-from deeplda.errors import InputError, got
+from deeplda.errors import InputError
 from deeplda.extras import require
 from deeplda.io import write_bytes
 from deeplda.loading import load
@@ -129,7 +129,7 @@ def export_run(
     file = output or (folder / "model" if (folder / "model").is_dir() else folder) / _FILES[format]
     if file.is_dir() or not file.resolve().parent.is_dir():
         what = f"{file} is a folder" if file.is_dir() else f"{file.parent} does not exist"
-        raise InputError(got(what, need="a file in an existing folder", do="choose another --output"))
+        raise InputError(what, need="a file in an existing folder", do="choose another --output")
     model = load(folder, network=network)
     inputs, description = _samples_for(folder, model, verify_all=verify_all, data_dir=data_dir)
     return Exported(file, export_model(model, file, inputs, format=format), description)
@@ -151,11 +151,9 @@ def export_model(model: Model, file: Path, inputs: NDArray[Any], *, format: Form
         except Exception as error:
             reason = next(iter(str(error).splitlines()), type(error).__name__)
             raise InputError(
-                got(
-                    f"the network {model.card.network!r} cannot be exported ({reason})",
-                    need="one that torch.export can trace for any batch size",
-                    do="avoid decisions that depend on the values of tensors",
-                )
+                f"the network {model.card.network!r} cannot be exported ({reason})",
+                need="one that torch.export can trace for any batch size",
+                do="avoid decisions that depend on the values of tensors",
             ) from error
         verification = verify(model, run, inputs)
     if not verification.passed:

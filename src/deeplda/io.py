@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from safetensors import SafetensorError
 
-from deeplda.errors import InputError, got, too_long
+from deeplda.errors import InputError, too_long
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,7 +45,7 @@ def expanded(path: str | Path) -> Path:
         full = Path(path).expanduser()
         full.exists()
     except RuntimeError:
-        raise InputError(got(f"{path} names an unknown user", need="a path", do="write the path in full")) from None
+        raise InputError(f"{path} names an unknown user", need="a path", do="write the path in full") from None
     except OSError as error:
         raise (too_long(path) if error.errno == errno.ENAMETOOLONG else error) from None
     return full
@@ -96,11 +96,9 @@ def read_arrays(file: Path) -> dict[str, NDArray[Any]]:
     # Libraries can add dtypes to numpy, which safetensors then returns and callers do not expect.
     if strange := [array.dtype for array in arrays.values() if array.dtype.kind not in "biuf"]:
         raise InputError(
-            got(
-                f"{file} cannot be read (it has numbers of dtype {strange[0]})",
-                need="one of numpy's own dtypes",
-                do="train again",
-            )
+            f"{file} cannot be read (it has numbers of dtype {strange[0]})",
+            need="one of numpy's own dtypes",
+            do="train again",
         )
     return arrays
 
@@ -278,7 +276,7 @@ def _load(load_file: Callable[[Path], dict[str, T]], file: Path) -> dict[str, T]
         MemoryError,
     ) as error:
         raise InputError(
-            got(f"{file} cannot be read ({error})", need="an intact safetensors file", do="train again")
+            f"{file} cannot be read ({error})", need="an intact safetensors file", do="train again"
         ) from None
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from deeplda.errors import InputError, code_not_run, got
+from deeplda.errors import InputError, code_not_run
 from deeplda.io import expanded, read_folder, read_tensors
 from deeplda.memory import available_memory
 from deeplda.model import STATISTICS, Model, ModelCard, read_card
@@ -99,11 +99,9 @@ def _load_weights(model: Model, state: dict[str, Tensor], file: Path) -> None:
 
 def _mismatch(folder: Path, what: str) -> InputError:
     return InputError(
-        got(
-            f"weights.safetensors in {folder} does not fit model.json ({what})",
-            need="both files of the same model",
-            do="train again",
-        )
+        f"weights.safetensors in {folder} does not fit model.json ({what})",
+        need="both files of the same model",
+        do="train again",
     )
 
 
@@ -141,10 +139,6 @@ def _checked_statistics(state: dict[str, Tensor], card: ModelCard, file: Path) -
         or not all(_is_scatter(state[name]) for name in scatters)
     ):
         raise InputError(
-            got(
-                f"{file} has statistics that do not fit model.json",
-                need="both files of the same model",
-                do="train again",
-            )
+            f"{file} has statistics that do not fit model.json", need="both files of the same model", do="train again"
         )
     return FeatureStatistics.from_state(state, scatter=card.scatter, class_weight=card.class_weight)

@@ -6,7 +6,7 @@ import ctypes
 import os
 from pathlib import Path
 
-from deeplda.errors import InputError, got
+from deeplda.errors import InputError
 
 _CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 _COPIES = 2  # splitting copies the samples, so a data set is briefly in memory twice
@@ -38,11 +38,9 @@ def require_memory(samples_bytes: int, what: str) -> None:
     needed = _COPIES * samples_bytes
     if available is not None and needed > available:
         raise TooLargeError(
-            got(
-                f"reading {what} takes {_gib(needed)}, but {_gib(available)} is available",
-                need="data that fits in memory",
-                do="pass a smaller --image-size or use fewer samples",
-            )
+            f"reading {what} takes {_gib(needed)}, but {_gib(available)} is available",
+            need="data that fits in memory",
+            do="pass a smaller --image-size or use fewer samples",
         )
 
 

@@ -89,16 +89,14 @@ class Model(nn.Module):
         count, width = predictor.weight.shape
         if len(class_names) != count:
             raise InputError(
-                got(f"{len(class_names)} class names", need=f"{count}, one for each class", do="name every class")
+                f"{len(class_names)} class names", need=f"{count}, one for each class", do="name every class"
             )
         shape = tuple(int(size) for size in sample_shape)
         if (outputs := output_width(network, shape)) != width:
             raise InputError(
-                got(
-                    f"a network with {outputs} outputs and a predictor of {width}",
-                    need="the same number",
-                    do="fit the predictor on the output of this network",
-                )
+                f"a network with {outputs} outputs and a predictor of {width}",
+                need="the same number",
+                do="fit the predictor on the output of this network",
             )
         statistics = predictor._statistics
         options = predictor if isinstance(predictor, Hyperplanes) else statistics
@@ -198,9 +196,9 @@ class Model(nn.Module):
         """
         statistics = self._require_statistics()
         if not isinstance(name, str) or not name:
-            raise InputError(got(f"class {name!r}", need="a name, as a string", do=f"pass {str(name) or 'new'!r}"))
+            raise InputError(f"class {name!r}", need="a name, as a string", do=f"pass {str(name) or 'new'!r}")
         if name in self.class_names:
-            raise InputError(got(f"class {name!r} already exists", need="a new name", do="choose another"))
+            raise InputError(f"class {name!r} already exists", need="a new name", do="choose another")
         features = torch.as_tensor(self.transform(inputs))
         parents, known = self.card.subclass_map.parents, len(self.class_names)
         statistics = statistics.with_class(features, len(parents))
@@ -231,11 +229,9 @@ class Model(nn.Module):
         inputs = inputs if isinstance(inputs, Tensor) else _as_array(inputs)
         if tuple(inputs.shape[1:]) != self.card.sample_shape:
             raise InputError(
-                got(
-                    f"inputs of shape {tuple(inputs.shape)}",
-                    need=f"(n, {', '.join(map(str, self.card.sample_shape))})",
-                    do="bring the samples to the shape of the training data",
-                )
+                f"inputs of shape {tuple(inputs.shape)}",
+                need=f"(n, {', '.join(map(str, self.card.sample_shape))})",
+                do="bring the samples to the shape of the training data",
             )
         if mirror and len(self.card.sample_shape) != 3:
             raise InputError(no_mirror_image(self.card.sample_shape))
@@ -251,7 +247,7 @@ class Model(nn.Module):
         with new_folder(folder) as temporary:
             # Checked here, where no other process can write it between the check and the end of the block.
             if folder.exists():
-                raise InputError(got(f"{folder} already exists", need="a new folder", do="choose another name"))
+                raise InputError(f"{folder} already exists", need="a new folder", do="choose another name")
             self._write(temporary)
 
     def _unfitted(self, name: str) -> LinearPredictor:
@@ -274,11 +270,9 @@ class Model(nn.Module):
         """Return the statistics of the embedded training set. Raises InputError if there are none."""
         if self.statistics is None:
             raise InputError(
-                got(
-                    "a model without statistics of its training set, as after cross-entropy",
-                    need="one trained with an LDA objective",
-                    do="train with --objective lda",
-                )
+                "a model without statistics of its training set, as after cross-entropy",
+                need="one trained with an LDA objective",
+                do="train with --objective lda",
             )
         return self.statistics
 
@@ -295,11 +289,9 @@ class Model(nn.Module):
         inputs = _as_tensor(inputs)
         if not inputs.isfinite().all():
             do = "fill in missing values, or leave these samples out"
-            raise InputError(got("inputs that are NaN or infinite", need="finite numbers", do=do))
+            raise InputError("inputs that are NaN or infinite", need="finite numbers", do=do)
         if inputs.ndim == 4 and self.normalisation.mean.max() > 1 and inputs.min() >= 0 and 0 < inputs.max() <= 1:
-            raise InputError(
-                got("images of 0 to 1", need="the range of the training images", do="scale them as those were")
-            )
+            raise InputError("images of 0 to 1", need="the range of the training images", do="scale them as those were")
 
     def _place(self, device: torch.device) -> Model:
         """Move to a device, with filters in channels_last memory, which makes convolutions faster."""
@@ -409,11 +401,9 @@ class Normalisation(nn.Module):
             values = torch.as_tensor(given, dtype=torch.float64).flatten()
             if len(values) not in (1, len(buffer)):
                 raise InputError(
-                    got(
-                        f"{len(values)} values of {name}",
-                        need=f"1 or {len(buffer)}",
-                        do="give one for each channel or feature",
-                    )
+                    f"{len(values)} values of {name}",
+                    need=f"1 or {len(buffer)}",
+                    do="give one for each channel or feature",
                 )
             if not values.isfinite().all() or (name == "deviation" and not (values > 0).all()):
                 raise InputError(f"{name} must be finite{' and > 0' if name == 'deviation' else ''}, got {given}")
@@ -425,13 +415,13 @@ def read_card(file: Path) -> ModelCard:
     if not file.is_file():
         what = f"{file.parent} holds no model" if file.parent.is_dir() else f"there is no folder {file.parent}"
         raise InputError(
-            got(what, need="model.json and weights.safetensors", do="pass the folder of a finished run or of its model")
+            what, need="model.json and weights.safetensors", do="pass the folder of a finished run or of its model"
         )
     try:
         return ModelCard.model_validate_json(read_small(file))
     except OSError as error:
         raise InputError(
-            got(f"{file} cannot be read ({error.strerror})", need="the file as it was saved", do="train again")
+            f"{file} cannot be read ({error.strerror})", need="the file as it was saved", do="train again"
         ) from None
     except ValidationError as error:
         raise InputError(f"{file} does not describe a model: {_first_problem(error)}") from None
@@ -447,17 +437,15 @@ def _predictor_name(predictor: LinearPredictor) -> Literal["hyperplanes", "neare
     name = next((name for name, kind in _PREDICTORS.items() if type(predictor) is kind), None)
     if name is None:
         kind = type(predictor).__name__
-        raise InputError(got(f"a predictor of type {kind}", need="one of deeplda.predictors", do="use Hyperplanes"))
+        raise InputError(f"a predictor of type {kind}", need="one of deeplda.predictors", do="use Hyperplanes")
     if len(predictor.classes) == 0:
-        raise InputError(got("a predictor that is not fitted", need="a fitted one", do="call fit first"))
+        raise InputError("a predictor that is not fitted", need="a fitted one", do="call fit first")
     for option, needed in (("normalize", "within"), ("probability", "softmax")):
         if getattr(predictor, option, needed) != needed:
             raise InputError(
-                got(
-                    f"a predictor with {option}={getattr(predictor, option)!r}",
-                    need=f"{needed!r}, because a saved model cannot record the option",
-                    do=f"fit a predictor with {option}={needed!r}",
-                )
+                f"a predictor with {option}={getattr(predictor, option)!r}",
+                need=f"{needed!r}, because a saved model cannot record the option",
+                do=f"fit a predictor with {option}={needed!r}",
             )
     return name  # type: ignore[return-value]  # the keys of _PREDICTORS
 
@@ -483,7 +471,7 @@ def _as_array(inputs: object) -> NDArray[np.generic]:
         array = np.asarray(None)
     if array.dtype.kind not in "buif":
         do = "read files with deeplda.data.read_images, or use deeplda predict"
-        raise InputError(got(f"inputs is a {type(inputs).__name__}", need="an array or tensor of numbers", do=do))
+        raise InputError(f"inputs is a {type(inputs).__name__}", need="an array or tensor of numbers", do=do)
     return array
 
 

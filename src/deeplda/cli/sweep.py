@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from cyclopts import Parameter
 
 from deeplda.cli.options import WholeNumber
-from deeplda.errors import InputError, StoppedError, TrainingError, code_not_run, got
+from deeplda.errors import InputError, StoppedError, TrainingError, code_not_run
 from deeplda.extras import require
 from deeplda.training.config import TrainConfig, merged, with_absolute_paths
 
@@ -82,7 +82,7 @@ def sweep(
     """
     require("sweep", "sweep")
     if workers < 1:
-        raise InputError(got(f"workers is {workers}", need="at least 1", do="leave it out for one"))
+        raise InputError(f"workers is {workers}", need="at least 1", do="leave it out for one")
 
     from deeplda.experiments.sweep_storage import reporting_lost_storage
 
@@ -132,14 +132,14 @@ def _values(name: str, text: str | None, kind: Callable[[str], Value]) -> list[V
         raise
     except ValueError:
         raise InputError(
-            got(f"{name} is {text!r}", need="values separated by commas", do=f"write --{name} as 0,1,2")
+            f"{name} is {text!r}", need="values separated by commas", do=f"write --{name} as 0,1,2"
         ) from None
 
 
 def _objective(text: str) -> str:
     if text not in _OBJECTIVES:
         raise InputError(
-            got(f"objectives contains {text!r}", need="lda, rdlda, dlda or cce", do="write --objectives lda,cce")
+            f"objectives contains {text!r}", need="lda, rdlda, dlda or cce", do="write --objectives lda,cce"
         )
     return text
 
@@ -206,11 +206,9 @@ def _search(chosen: TrialSettings, axes: Grid, recipe: str | None, trials: int) 
     # With alpha and statistic drawn, the paper's objectives are the general one.
     if settings.pop("objective", "lda") == "cce":
         raise InputError(
-            got(
-                "a search with objective cce",
-                need="lda, whose alpha, lam and statistic it draws",
-                do="choose another recipe, or run a grid without --search",
-            )
+            "a search with objective cce",
+            need="lda, whose alpha, lam and statistic it draws",
+            do="choose another recipe, or run a grid without --search",
         )
     for name in ("objective", "alpha", "subclasses"):
         if name in axes:
@@ -239,7 +237,7 @@ def _require_existing(folder: Path, network: object) -> None:
     file = sweep_file(folder)
     if not file.exists():
         do = "check the name; for a new sweep also name the data, as in deeplda sweep digits"
-        raise InputError(got(f"{folder} has no {file.name}", need="the folder of a sweep", do=do))
+        raise InputError(f"{folder} has no {file.name}", need="the folder of a sweep", do=do)
     there = SweepDefinition.read(file)
     named = {str(there.settings.get("network"))}
     named |= {str(value) for axis, values in there.axes() if axis == "network" for value in values}

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from deeplda.errors import InputError, got
+from deeplda.errors import InputError
 
 Inputs = NDArray[np.uint8] | NDArray[np.float32]
 Labels = NDArray[np.int64]
@@ -117,7 +117,7 @@ def complete(source: Source, seed: int) -> Data:
     if len(np.unique(train.labels)) < 2:
         found = source.class_names[train.labels[0]] if len(train) else "none"
         raise InputError(
-            got(f"{source.name} has training samples of one class only ({found})", need="two or more", do="add a class")
+            f"{source.name} has training samples of one class only ({found})", need="two or more", do="add a class"
         )
     rng = np.random.Generator(np.random.PCG64(seed))
     # Both sizes are shares of all samples, so compute them before splitting anything off.
@@ -141,10 +141,8 @@ def _split_off(part: Part, size: int, rng: np.random.Generator, name: str, kind:
     rest, taken = stratified_split(part.labels, size, rng)
     if not len(taken):
         raise InputError(
-            got(
-                f"{name} has {len(part)} training samples in {len(np.unique(part.labels))} classes, none to spare",
-                need=f"a class with two samples, to split off a {kind} part",
-                do=f"add samples or provide a {kind} part",
-            )
+            f"{name} has {len(part)} training samples in {len(np.unique(part.labels))} classes, none to spare",
+            need=f"a class with two samples, to split off a {kind} part",
+            do=f"add samples or provide a {kind} part",
         )
     return part.take(rest), part.take(taken)

@@ -19,7 +19,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from deeplda.data.formats import KNOWN_SETS, Download
 from deeplda.data.sources import KNOWN, check_data, data_folder, locate, nearest_known
-from deeplda.errors import InputError, got
+from deeplda.errors import InputError
 
 _TIMEOUT = (15.0, 60.0)  # seconds to connect, and between two chunks
 _CHUNK = 2**15  # bytes; an interruption loses at most this much
@@ -46,7 +46,7 @@ def fetch(name: str, data_dir: Path | None = None, *, base_url: str | None = Non
     if name not in KNOWN_SETS:
         do = "it comes with scikit-learn, so there is nothing to fetch" if name in KNOWN else nearest_known(name)
         found = f"{name} is not a data set that can be fetched"
-        raise InputError(got(found, need=f"one of {', '.join(KNOWN_SETS)}", do=do))
+        raise InputError(found, need=f"one of {', '.join(KNOWN_SETS)}", do=do)
     if all(row.ok for row in check_data(name, data_dir)):
         return locate(name, data_dir)
     known, root = KNOWN_SETS[name], data_folder(data_dir)
@@ -59,7 +59,7 @@ def fetch(name: str, data_dir: Path | None = None, *, base_url: str | None = Non
                 path.unlink()
     except OSError as error:
         found = f"{root} cannot be written ({error.strerror})"
-        raise InputError(got(found, need="a folder with enough space", do="pass another --data-dir")) from None
+        raise InputError(found, need="a folder with enough space", do="pass another --data-dir") from None
     if broken := next((row for row in check_data(name, data_dir) if not row.ok), None):
         raise InputError(
             f"{name} was fetched, but {broken.file} takes precedence and is broken ({broken.found}): remove it"
@@ -78,11 +78,9 @@ def _download(source: Download, file: str, folder: Path, base_url: str, progress
         raise
     except ValueError:  # pooch raises this for a wrong checksum, after removing the file
         raise InputError(
-            got(
-                f"{base_url}{file} has a different checksum and was removed",
-                need=source.checksums[file],
-                do="fetch it again; if this happens again, the file on the server has changed",
-            )
+            f"{base_url}{file} has a different checksum and was removed",
+            need=source.checksums[file],
+            do="fetch it again; if this happens again, the file on the server has changed",
         ) from None
 
 
@@ -111,11 +109,9 @@ class _ResumingDownloader:
             self._download(url)
         except requests.RequestException as error:
             raise InputError(
-                got(
-                    f"the connection to {url} failed after {self._size():,} bytes ({type(error).__name__})",
-                    need="a connection",
-                    do="run the same command again to resume",
-                )
+                f"the connection to {url} failed after {self._size():,} bytes ({type(error).__name__})",
+                need="a connection",
+                do="run the same command again to resume",
             ) from None
         self._part.replace(output_file)
 
@@ -135,7 +131,7 @@ class _ResumingDownloader:
                 return
             if response.status_code >= 400:
                 found = f"{url} returned status {response.status_code}"
-                raise InputError(got(found, need="the file", do="try again later, or download it by hand"))
+                raise InputError(found, need="the file", do="try again later, or download it by hand")
             if response.headers.get("Content-Range", "").split("-")[0] != f"bytes {have}":
                 have = 0
             self._receive(response, have)
@@ -215,4 +211,4 @@ class _LimitedReads:
 
 
 def _rejected(archive: Path, found: str, need: str) -> InputError:
-    return InputError(got(f"{archive} {found}", need=need, do="delete it and fetch it again"))
+    return InputError(f"{archive} {found}", need=need, do="delete it and fetch it again")

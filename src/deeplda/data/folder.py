@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from deeplda.data.dataset import Part, Source
 from deeplda.data.images import SUFFIXES, Header, decode, in_threads, read_header
-from deeplda.errors import InputError, got, one_line
+from deeplda.errors import InputError, one_line
 from deeplda.memory import require_memory
 
 _PART_NAMES = {
@@ -51,11 +51,9 @@ class Listing:
         for part, (label, name) in product(self.parts, enumerate(self.class_names)):
             if not counts[part, label]:
                 raise InputError(
-                    got(
-                        f"the class {name} of {self.folder} has no readable image in its {part} part",
-                        need="at least one PNG, JPEG, BMP or WebP file",
-                        do="add images or remove the folder",
-                    )
+                    f"the class {name} of {self.folder} has no readable image in its {part} part",
+                    need="at least one PNG, JPEG, BMP or WebP file",
+                    do="add images or remove the folder",
                 )
 
 
@@ -103,20 +101,16 @@ def list_images(folder: Path) -> Listing:
     names = tuple(sorted(classes["train"]))
     if not names:
         raise InputError(
-            got(
-                f"{parts['train']} has no subfolders",
-                need="one subfolder of images per class",
-                do="sort the images into subfolders; if the folder is itself a class, rename it",
-            )
+            f"{parts['train']} has no subfolders",
+            need="one subfolder of images per class",
+            do="sort the images into subfolders; if the folder is itself a class, rename it",
         )
     for part, root in parts.items():
         if odd := sorted(set(classes[part]) ^ set(names)):
             raise InputError(
-                got(
-                    f"the class folders of {root} and {parts['train']} differ in {', '.join(odd)}",
-                    need="the same classes in every part",
-                    do="add or remove these folders",
-                )
+                f"the class folders of {root} and {parts['train']} differ in {', '.join(odd)}",
+                need="the same classes in every part",
+                do="add or remove these folders",
             )
     files = [
         ImageFile(path, part, label)
@@ -152,17 +146,13 @@ def _part_folders(folder: Path) -> dict[str, Path]:
         present = [below[name] for name in spellings if name in below]
         if len(present) > 1:
             both = f"{folder} has both {present[0].name}/ and {present[1].name}/"
-            raise InputError(got(both, need="only one of them", do="merge or rename them"))
+            raise InputError(both, need="only one of them", do="merge or rename them")
         if present:
             found[part] = present[0]
     if found and "train" not in found:
         name = next(iter(found.values())).name
         raise InputError(
-            got(
-                f"{folder} has {name}/ but no train/",
-                need="both",
-                do=f"add train/; if {name} is itself a class, rename it",
-            )
+            f"{folder} has {name}/ but no train/", need="both", do=f"add train/; if {name} is itself a class, rename it"
         )
     return found or {"train": folder}
 
@@ -195,11 +185,9 @@ def _common_size(sound: Sequence[tuple[ImageFile, Header]]) -> tuple[int, int]:
 
 def _different_sizes(one: Path, size: tuple[int, ...], other: Path, other_size: tuple[int, ...]) -> InputError:
     return InputError(
-        got(
-            f"{one} is {size[1]} x {size[0]} and {other} is {other_size[1]} x {other_size[0]} pixels",
-            need="the same size for all images",
-            do="pass --image-size, for example --image-size 64",
-        )
+        f"{one} is {size[1]} x {size[0]} and {other} is {other_size[1]} x {other_size[0]} pixels",
+        need="the same size for all images",
+        do="pass --image-size, for example --image-size 64",
     )
 
 

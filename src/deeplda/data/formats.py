@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeplda.data.dataset import Labels, Part, Source
-from deeplda.errors import InputError, got
+from deeplda.errors import InputError
 from deeplda.formatting import counted
 from deeplda.io import read_small
 from deeplda.memory import require_memory
@@ -254,7 +254,7 @@ def _read_at_most(stream: IO[bytes], size: int) -> bytearray:
 
 
 def _damaged(file: Path, found: str, need: str) -> InputError:
-    return InputError(got(f"{file} {found}", need=need, do="fetch the data set again"))
+    return InputError(f"{file} {found}", need=need, do="fetch the data set again")
 
 
 KNOWN_SETS: dict[str, KnownSet] = {

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from deeplda.errors import InputError, got
+from deeplda.errors import InputError
 from deeplda.formatting import counted
 from deeplda.memory import require_memory
 
@@ -87,7 +87,7 @@ def read_images(paths: Sequence[Path], *, channels: int, image_size: tuple[int, 
     """
     if channels not in (1, 3):
         found = f"images of {channels} channels were requested"
-        raise InputError(got(found, need="1 or 3", do="pass arrays to this model, not files"))
+        raise InputError(found, need="1 or 3", do="pass arrays to this model, not files")
     require_memory(len(paths) * channels * image_size[0] * image_size[1], counted(len(paths), "image"))
     pixels = np.empty((len(paths), channels, *image_size), dtype=np.uint8)
 
@@ -135,15 +135,15 @@ def _opened(path: Path) -> Iterator[Image.Image]:
                 raise OSError("it has no pixels")
             yield image
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        raise InputError(got(f"{path} has more than {Image.MAX_IMAGE_PIXELS:,} pixels", **smaller)) from None
+        raise InputError(f"{path} has more than {Image.MAX_IMAGE_PIXELS:,} pixels", **smaller) from None
     except FileNotFoundError:
-        raise InputError(got(f"{path} does not exist", need="an image file", do="check the path")) from None
+        raise InputError(f"{path} does not exist", need="an image file", do="check the path") from None
     except MemoryError:
-        raise InputError(got(f"{path} does not fit in memory", **smaller)) from None
+        raise InputError(f"{path} does not fit in memory", **smaller) from None
     except Exception as error:  # a broken file can make a decoder raise almost anything
         reason = "unknown image format" if isinstance(error, UnidentifiedImageError) else str(error)
         need, do = "an intact PNG, JPEG, BMP or WebP image", "replace or remove it"
-        raise InputError(got(f"{path} cannot be read ({reason})", need=need, do=do)) from None
+        raise InputError(f"{path} cannot be read ({reason})", need=need, do=do) from None
 
 
 def _is_grey(image: Image.Image) -> bool:

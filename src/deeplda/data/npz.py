@@ -15,7 +15,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from deeplda.data.dataset import Inputs, Labels, Part, Source
-from deeplda.errors import InputError, got
+from deeplda.errors import InputError
 from deeplda.memory import require_memory
 
 _PARTS = ("train", "val", "test")
@@ -36,7 +36,7 @@ def read_npz(path: Path) -> Source:
     for name in ("x_train", "y_train"):
         if name not in arrays:
             raise InputError(
-                got(f"{path} has no {name}", need="x_train and y_train", do="np.savez(path, x_train=..., y_train=...)")
+                f"{path} has no {name}", need="x_train and y_train", do="np.savez(path, x_train=..., y_train=...)"
             )
     names, labels = _read_labels(path, arrays)
     parts: dict[str, Part] = {}
@@ -164,4 +164,4 @@ def _class_names(path: Path, array: NDArray[Any]) -> tuple[str, ...]:
 
 
 def _wrong(path: Path, found: str, need: str) -> InputError:
-    return InputError(got(f"{path}: {found}", need=need, do="write the file again"))
+    return InputError(f"{path}: {found}", need=need, do="write the file again")

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from deeplda.data.dataset import Data, Part, Source, complete
 from deeplda.data.formats import KNOWN_SETS, read_digits
 from deeplda.data.npz import read_npz
-from deeplda.errors import InputError, got
+from deeplda.errors import InputError
 from deeplda.formatting import counted
 from deeplda.io import expanded
 from deeplda.memory import TooLargeError, require_memory
@@ -52,9 +52,9 @@ def load_data(
         InputError: the source does not exist, is broken, or does not fit in memory.
     """
     if image_size is not None and image_size < 1:
-        raise InputError(got(f"image_size is {image_size}", need="1 or more", do="pass a number of pixels"))
+        raise InputError(f"image_size is {image_size}", need="1 or more", do="pass a number of pixels")
     if split_seed < 0:
-        raise InputError(got(f"split_seed is {split_seed}", need="0 or more", do="pass another seed"))
+        raise InputError(f"split_seed is {split_seed}", need="0 or more", do="pass another seed")
     try:
         found = _read_source(source, data_dir, image_size, skip_unreadable)
     except OSError as error:
@@ -71,9 +71,9 @@ def find_source(source: str | Path) -> str | Path:
     if path.is_dir() or (path.is_file() and path.suffix.lower() == ".npz"):
         return path
     if path.is_file():
-        raise InputError(got(f"{source} is a file", need="a folder of images or an .npz file", do="pass one of these"))
+        raise InputError(f"{source} is a file", need="a folder of images or an .npz file", do="pass one of these")
     raise InputError(
-        got(f"{source} does not exist", need="a known name, a folder or an .npz file", do=nearest_known(str(source)))
+        f"{source} does not exist", need="a known name, a folder or an .npz file", do=nearest_known(str(source))
     )
 
 
@@ -130,7 +130,7 @@ def _read_known(name: str, data_dir: Path | None) -> Source:
         found = _unreadable_layout(name, data_dir)
         what, need = (found, "the binary layout") if found else (f"{missing} does not exist", f"the files of {name}")
         where = f" --data-dir {data_dir}" if data_dir is not None else ""
-        raise InputError(got(what, need=need, do=f"run: deeplda data fetch {name}{where}"))
+        raise InputError(what, need=need, do=f"run: deeplda data fetch {name}{where}")
     return known.read(folder)
 
 
@@ -147,7 +147,7 @@ def _check_class_names(source: str, class_names: Sequence[str]) -> None:
         try:
             name.encode()
         except UnicodeEncodeError:
-            raise InputError(got(f"a class of {source} is named {name!r}", need="UTF-8", do="rename it")) from None
+            raise InputError(f"a class of {source} is named {name!r}", need="UTF-8", do="rename it") from None
 
 
 def _resized(source: Source, side: int) -> Source:
@@ -157,9 +157,7 @@ def _resized(source: Source, side: int) -> Source:
         return replace(part, inputs=resize_arrays(cast(NDArray[np.uint8], part.inputs), side))
 
     if source.train.inputs.ndim != 4:
-        raise InputError(
-            got(f"{source.name} has rows of features", need="images to resize", do="leave out --image-size")
-        )
+        raise InputError(f"{source.name} has rows of features", need="images to resize", do="leave out --image-size")
     samples = len(source.train) + len(source.val or ()) + len(source.test or ())
     require_memory(samples * source.train.inputs.shape[1] * side**2, f"{source.name} at {side} x {side}")
     return replace(

@@ -18,7 +18,7 @@ from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.study import StudyDirection
 
-from deeplda.errors import InputError, TrainingError, got
+from deeplda.errors import InputError, TrainingError
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
@@ -73,11 +73,9 @@ def public_url(url: str) -> str:
     parsed = _parse(url)
     if parsed.get_backend_name() == "sqlite":
         raise InputError(
-            got(
-                "storage is an SQLite file, from which two workers can take the same trial",
-                need="a database server such as PostgreSQL",
-                do="leave it out to use the journal in the sweep's folder, which can be shared",
-            )
+            "storage is an SQLite file, from which two workers can take the same trial",
+            need="a database server such as PostgreSQL",
+            do="leave it out to use the journal in the sweep's folder, which can be shared",
         )
     return str(URL.create(parsed.drivername, host=parsed.host, port=parsed.port, database=parsed.database))
 
@@ -90,11 +88,9 @@ def _parse(url: str) -> URL:
         return make_url(url)
     except (ArgumentError, ValueError):
         raise InputError(
-            got(
-                "storage is not the URL of a database",
-                need="one like postgresql+psycopg://user:password@host/database",
-                do="leave it out to keep the state in the sweep's folder",
-            )
+            "storage is not the URL of a database",
+            need="one like postgresql+psycopg://user:password@host/database",
+            do="leave it out to keep the state in the sweep's folder",
         ) from None
 
 

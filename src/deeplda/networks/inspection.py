@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from deeplda.errors import InputError, got
+from deeplda.errors import InputError
 from deeplda.memory import available_memory
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -99,11 +99,9 @@ def output_width(network: nn.Module, sample_shape: tuple[int, ...]) -> int:
     if not isinstance(output, Tensor) or output.ndim != 2:
         shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
         raise InputError(
-            got(
-                f"the network turns one sample of shape {sample_shape} into {shape}",
-                need="a tensor of one row, (1, embedding_dim)",
-                do="flatten its output",
-            )
+            f"the network turns one sample of shape {sample_shape} into {shape}",
+            need="a tensor of one row, (1, embedding_dim)",
+            do="flatten its output",
         )
     return output.shape[1]
 

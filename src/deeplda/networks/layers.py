@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from torch import nn
 
-from deeplda.errors import InputError, got
+from deeplda.errors import InputError
 
 
 def conv_bn_relu(inputs: int, outputs: int, *, kernel: int = 3, padding: int = 1) -> list[nn.Module]:
@@ -52,11 +52,9 @@ def row_features(sample_shape: Sequence[int], *, network: str) -> int:
     _check_sample_shape(sample_shape)
     if len(sample_shape) != 1:
         raise InputError(
-            got(
-                f"{network} on samples of shape {tuple(sample_shape)}",
-                need="rows of numbers, shape (features,)",
-                do="use a network for images, such as convnet-small or dorfernet",
-            )
+            f"{network} on samples of shape {tuple(sample_shape)}",
+            need="rows of numbers, shape (features,)",
+            do="use a network for images, such as convnet-small or dorfernet",
         )
     return sample_shape[0]
 
@@ -69,20 +67,16 @@ def image_channels(sample_shape: Sequence[int], *, network: str, least: int) -> 
     _check_sample_shape(sample_shape)
     if len(sample_shape) != 3:
         raise InputError(
-            got(
-                f"{network} on samples of shape {tuple(sample_shape)}",
-                need="images, shape (channels, height, width)",
-                do="use a network for rows of numbers, such as mlp",
-            )
+            f"{network} on samples of shape {tuple(sample_shape)}",
+            need="images, shape (channels, height, width)",
+            do="use a network for rows of numbers, such as mlp",
         )
     channels, height, width = sample_shape
     if min(height, width) < least:
         raise InputError(
-            got(
-                f"{network} on images of {height} x {width} pixels",
-                need=f"at least {least} x {least}",
-                do="enlarge the images or use a network for smaller ones",
-            )
+            f"{network} on images of {height} x {width} pixels",
+            need=f"at least {least} x {least}",
+            do="enlarge the images or use a network for smaller ones",
         )
     return channels
 
@@ -91,11 +85,9 @@ def scaled(channels: int, width: float) -> int:
     """Return `channels` of a hidden layer times `width`, rounded. Raises InputError if less than one is left."""
     if not (math.isfinite(width * channels) and width * channels >= 1):
         raise InputError(
-            got(
-                f"width={width} for a layer of {channels} channels",
-                need=f"a finite number of at least 1/{channels} = {1 / channels:g}, which leaves one channel",
-                do="1 gives the full network, 0.25 a quarter of its channels",
-            )
+            f"width={width} for a layer of {channels} channels",
+            need=f"a finite number of at least 1/{channels} = {1 / channels:g}, which leaves one channel",
+            do="1 gives the full network, 0.25 a quarter of its channels",
         )
     return round(width * channels)
 
@@ -104,16 +96,14 @@ def check_embedding_dim(embedding_dim: int) -> None:
     """Raise InputError if the network would have no output."""
     if embedding_dim < 1:
         raise InputError(
-            got(f"embedding_dim={embedding_dim}", need="at least 1", do="the number of classes is the usual choice")
+            f"embedding_dim={embedding_dim}", need="at least 1", do="the number of classes is the usual choice"
         )
 
 
 def _check_sample_shape(sample_shape: Sequence[int]) -> None:
     if len(sample_shape) not in (1, 3) or min(sample_shape) < 1:
         raise InputError(
-            got(
-                f"samples of shape {tuple(sample_shape)}",
-                need="(features,) or (channels, height, width), all at least 1",
-                do="give the shape of one sample, without the batch",
-            )
+            f"samples of shape {tuple(sample_shape)}",
+            need="(features,) or (channels, height, width), all at least 1",
+            do="give the shape of one sample, without the batch",
         )

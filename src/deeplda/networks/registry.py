@@ -98,11 +98,9 @@ def default_network(sample_shape: Sequence[int]) -> str:
     if len(sample_shape) == 3:
         return "convnet-small" if min(sample_shape[1:]) < DorferNet.least_side else "dorfernet"
     raise InputError(
-        got(
-            f"samples of shape {tuple(sample_shape)}",
-            need="(features,) or (channels, height, width)",
-            do="pass a network of your own as module.path:callable",
-        )
+        f"samples of shape {tuple(sample_shape)}",
+        need="(features,) or (channels, height, width)",
+        do="pass a network of your own as module.path:callable",
     )
 
 
@@ -132,19 +130,15 @@ def build_user_network(name: str, sample_shape: tuple[int, ...], embedding_dim: 
         network = builder(sample_shape, embedding_dim, **_width_option(builder, name, width))
     if not isinstance(network, nn.Module):
         raise InputError(
-            got(
-                f"network {name!r} returned an object of type {type(network).__name__}",
-                need="a torch.nn.Module",
-                do="return the network",
-            )
+            f"network {name!r} returned an object of type {type(network).__name__}",
+            need="a torch.nn.Module",
+            do="return the network",
         )
     if (outputs := output_width(network, sample_shape)) != embedding_dim:
         raise InputError(
-            got(
-                f"network {name!r} has {outputs} outputs",
-                need=f"{embedding_dim}",
-                do=f"give its last layer embedding_dim outputs, or pass --embedding-dim {outputs}",
-            )
+            f"network {name!r} has {outputs} outputs",
+            need=f"{embedding_dim}",
+            do=f"give its last layer embedding_dim outputs, or pass --embedding-dim {outputs}",
         )
     return network.float()
 
@@ -167,23 +161,21 @@ def _current_directory_importable() -> Iterator[None]:
 def _find(name: str) -> Callable[..., Any]:
     module_name, _, attribute = name.partition(":")
     if not (module_name and attribute) or module_name.startswith("."):
-        raise InputError(got(f"network {name!r}", need="module.path:callable", do="write it like my_networks:build"))
+        raise InputError(f"network {name!r}", need="module.path:callable", do="write it like my_networks:build")
     module = _import(module_name)
     try:
         found = attrgetter(attribute)(module)
     except AttributeError:
         where = f"module {module_name} ({getattr(module, '__file__', None) or 'built in'})"
         raise InputError(
-            got(f"{where} has no {attribute!r}", need="a function or class of that name", do="check the spelling")
+            f"{where} has no {attribute!r}", need="a function or class of that name", do="check the spelling"
         ) from None
     # A network is callable as well, but calling it would compute embeddings.
     if isinstance(found, nn.Module) or not callable(found):
         raise InputError(
-            got(
-                f"{name!r} is of type {type(found).__name__}",
-                need="a function or class that builds the network",
-                do="wrap it: def build(sample_shape, embedding_dim): ...",
-            )
+            f"{name!r} is of type {type(found).__name__}",
+            need="a function or class that builds the network",
+            do="wrap it: def build(sample_shape, embedding_dim): ...",
         )
     return found  # type: ignore[no-any-return]  # the user's code is untyped
 
@@ -194,11 +186,9 @@ def _import(module_name: str) -> ModuleType:
         return importlib.import_module(module_name)
     except Exception as error:
         raise InputError(
-            got(
-                f"module {module_name!r} cannot be imported ({type(error).__name__}: {error})",
-                need=f"a module in the current directory ({Path.cwd()}) or an installed one",
-                do="check the name, and that the module imports in Python",
-            )
+            f"module {module_name!r} cannot be imported ({type(error).__name__}: {error})",
+            need=f"a module in the current directory ({Path.cwd()}) or an installed one",
+            do="check the name, and that the module imports in Python",
         ) from error
 
 
@@ -212,17 +202,15 @@ def _width_option(builder: Callable[..., Any], name: str, width: float) -> dict[
     takes_width = parameter is not None and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
     if not takes_width and width != 1:
         raise InputError(
-            got(f"width={width}, but {name!r} has no parameter width", need="1", do="add the parameter or omit --width")
+            f"width={width}, but {name!r} has no parameter width", need="1", do="add the parameter or omit --width"
         )
     option = {"width": width} if takes_width else {}
     try:
         signature.bind((), 0, **option)
     except TypeError:
         raise InputError(
-            got(
-                f"{name!r} takes {signature}",
-                need="(sample_shape, embedding_dim)",
-                do="accept these two and give every other parameter a default",
-            )
+            f"{name!r} takes {signature}",
+            need="(sample_shape, embedding_dim)",
+            do="accept these two and give every other parameter a default",
         ) from None
     return option

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from deeplda.errors import InputError, got
+from deeplda.errors import InputError
 from deeplda.formatting import duration
 from deeplda.report import plot_data, wording
 from deeplda.report.analysis import class_scores
@@ -35,7 +35,7 @@ def check_comparable(records: Sequence[RunRecord]) -> None:
     for record in records[1:]:
         if record.class_names != records[0].class_names:
             what = f"{records[0].path} and {record.path} have different classes"
-            raise InputError(got(what, need="runs on the same classes", do="compare runs on one data set"))
+            raise InputError(what, need="runs on the same classes", do="compare runs on one data set")
 
 
 def comparison_page(title: str, records: Sequence[RunRecord], drawn: Sequence[InspectedRun]) -> str:

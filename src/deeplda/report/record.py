@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from deeplda.data import Data, Part
-from deeplda.errors import InputError, got
+from deeplda.errors import InputError
 from deeplda.loading import load
 from deeplda.model import Model, ModelCard
 from deeplda.predictors import FeatureStatistics, discriminant_directions
@@ -149,7 +149,7 @@ def read_record(folder: Path) -> RunRecord:
     summary = summary_row(folder)
     if summary is None:
         resume = f"deeplda train --resume --run {folder}"
-        raise InputError(got(f"{folder} is not finished", need="a finished run", do=resume))
+        raise InputError(f"{folder} is not finished", need="a finished run", do=resume)
     if summary.class_names is None:
         raise InputError(f"{folder} is the autoencoder of a run: pass the folder of the run itself")
     epochs = [row for row in read_metrics(folder) if isinstance(row, EpochRow)]
@@ -204,9 +204,7 @@ def finished_trials(sweep: Path) -> list[RunRecord]:
     folders = sorted(file.parent for file in (sweep / "trials").glob("*/run.toml"))
     records = [read_record(folder) for folder in folders if summary_row(folder) is not None]
     if not records:
-        raise InputError(
-            got(f"{sweep} has no finished trial", need="at least one", do="wait until deeplda sweep has one")
-        )
+        raise InputError(f"{sweep} has no finished trial", need="at least one", do="wait until deeplda sweep has one")
     return sorted(records, key=lambda run: run.summary.validation.score if run.summary.validation else 0, reverse=True)
 
 
@@ -226,7 +224,7 @@ def _inspect(record: RunRecord, model: Model, data: Data, points: int) -> Inspec
     embedding = torch.cat(list(model.embeddings(shown.inputs)))
     if not embedding.isfinite().all():
         what = f"the model of {record.path} computes values that are not finite"
-        raise InputError(got(what, need="finite values", do="train again"))
+        raise InputError(what, need="finite values", do="train again")
     scores, statistics = model.class_scores(embedding).detach().cpu(), _statistics(model, data.train)
     embedding = embedding.cpu()
     coordinates, axes = _coordinates(statistics, model.card, embedding)
@@ -255,7 +253,7 @@ def _check_unchanged(record: RunRecord, model: Model, data: Data) -> None:
     trained_on = model.class_names, model.card.sample_shape, fingerprint
     if (data.class_names, data.sample_shape, data.fingerprint) != trained_on:
         what = f"{record.config.data} has changed since {record.path} was trained"
-        raise InputError(got(what, need="the original data", do="restore it, or train again"))
+        raise InputError(what, need="the original data", do="restore it, or train again")
 
 
 def _statistics(model: Model, train: Part) -> FeatureStatistics:

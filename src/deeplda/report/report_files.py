@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeplda.data import Data
-from deeplda.errors import InputError, got
+from deeplda.errors import InputError
 from deeplda.io import write_text
 from deeplda.model import Model
 from deeplda.report.analysis import separated_class
@@ -108,7 +108,7 @@ def write_subclass_figures(folder: Path, progress: Progress, data: Data | None =
         return []
     clusters = read_clusters(folder / "subclasses", None, data)
     if clusters is None:
-        raise InputError(got(f"{folder / 'subclasses'} is damaged", need="the original", do="train again"))
+        raise InputError(f"{folder / 'subclasses'} is damaged", need="the original", do="train again")
     autoencoder = SampleAutoencoder.load(folder / "autoencoder" / "model")
     images = data.train.inputs.astype(np.uint8, copy=False)
     shown = (data.test.inputs if len(data.test) else images)[:_IMAGES_PER_ROW].astype(np.uint8, copy=False)

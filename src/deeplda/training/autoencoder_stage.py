@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from deeplda.data.dataset import Data, Part
 from deeplda.device import kept_generators, pick_device
-from deeplda.errors import InputError, TrainingError, got
+from deeplda.errors import InputError, TrainingError
 from deeplda.io import read_small, read_tensors
 from deeplda.model import Normalisation
 from deeplda.networks import EncoderDecoder, build_autoencoder, reconstruction_error, training_flops
@@ -94,11 +94,7 @@ class SampleAutoencoder(nn.Module):
         except (OSError, ValidationError, InputError, RuntimeError) as error:
             reason = str(error).splitlines()[0]
             raise InputError(
-                got(
-                    f"{folder} is not a complete autoencoder ({reason})",
-                    need="an autoencoder as saved",
-                    do="train again",
-                )
+                f"{folder} is not a complete autoencoder ({reason})", need="an autoencoder as saved", do="train again"
             ) from None
         return model.eval()
 

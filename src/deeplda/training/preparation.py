@@ -9,7 +9,7 @@ import numpy as np
 from deeplda.data import load_data
 from deeplda.data.dataset import Data
 from deeplda.device import pick_device
-from deeplda.errors import InputError, got
+from deeplda.errors import InputError
 from deeplda.model import no_mirror_image
 from deeplda.networks import check_network, default_network
 from deeplda.sampling import sufficient_batch_size
@@ -38,11 +38,9 @@ def check_settings(config: RunConfig, data: Data, world: World = ALONE) -> None:
         raise InputError(f"the processes read different data from {config.data}: give all of them the same data")
     if missing := set(range(len(data.class_names))) - set(np.unique(data.train.labels).tolist()):
         raise InputError(
-            got(
-                f"{config.data} has no training sample of {data.class_names[min(missing)]}",
-                need="at least one of every class",
-                do="add samples, or remove the class",
-            )
+            f"{config.data} has no training sample of {data.class_names[min(missing)]}",
+            need="at least one of every class",
+            do="add samples, or remove the class",
         )
     pick_device(config.device)
     _check_network(config, data)
@@ -52,11 +50,9 @@ def check_settings(config: RunConfig, data: Data, world: World = ALONE) -> None:
     smallest = len(data.train) // math.ceil(len(data.train) / config.batch_size)
     if min(smallest, config.batch_size) < 2 * world.size:
         raise InputError(
-            got(
-                f"batches of only {smallest} samples for {world.size} processes",
-                need="two samples per process",
-                do="raise --batch-size",
-            )
+            f"batches of only {smallest} samples for {world.size} processes",
+            need="two samples per process",
+            do="raise --batch-size",
         )
     if config.objective != "cce" and config.sampler == "stratified":
         _require_two_classes_in_each_batch(config, data)
@@ -76,11 +72,9 @@ def _require_two_classes_in_each_batch(config: RunConfig, data: Data) -> None:
     if batches > others:
         enough = sufficient_batch_size(config.batch_size, data.train.labels, config.objective)
         raise InputError(
-            got(
-                f"only {others} training samples are not {data.class_names[counts.argmax()]}, for {batches} batches",
-                need="two classes in every batch",
-                do=f"pass --batch-size {enough} or more, or add samples",
-            )
+            f"only {others} training samples are not {data.class_names[counts.argmax()]}, for {batches} batches",
+            need="two classes in every batch",
+            do=f"pass --batch-size {enough} or more, or add samples",
         )
 
 
@@ -89,4 +83,4 @@ def _reject_augmentation(config: RunConfig, rows: Data) -> None:
         raise InputError(no_mirror_image(rows.sample_shape))
     for name, off in (("flip", "--no-flip"), ("translate", "--translate 0")):
         if getattr(config, name):
-            raise InputError(got(f"{name} for samples of shape {rows.sample_shape}", need="images", do=f"pass {off}"))
+            raise InputError(f"{name} for samples of shape {rows.sample_shape}", need="images", do=f"pass {off}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from pathlib import Path
 
-from deeplda.errors import InputError, got
+from deeplda.errors import InputError
 from deeplda.io import expanded, read_toml
 from deeplda.training.config import RunConfig
 
@@ -21,11 +21,9 @@ def read_recipe(name: str) -> dict[str, object]:
     if not file.is_file():
         nearest = get_close_matches(name, RECIPES, n=1)
         raise InputError(
-            got(
-                f"recipe {name!r} is unknown",
-                need=f"one of {', '.join(RECIPES)}, or a TOML file",
-                do=f"did you mean {nearest[0]!r}?" if nearest else "choose one of these",
-            )
+            f"recipe {name!r} is unknown",
+            need=f"one of {', '.join(RECIPES)}, or a TOML file",
+            do=f"did you mean {nearest[0]!r}?" if nearest else "choose one of these",
         )
     settings = read_toml(file)
     RunConfig.parse(settings, str(file))
