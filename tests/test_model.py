@@ -217,7 +217,7 @@ def test_a_model_from_parts_is_the_network_and_its_predictor(own_loop, name, tmp
     assert model.card.predictors == (name,)
 
     model.save(tmp_path / "own")
-    with pytest.raises(InputError, match="need your word that it may run"):
+    with pytest.raises(InputError, match="not run without your permission"):
         load(tmp_path / "own")
     again = load(tmp_path / "own", network=own_network())
     np.testing.assert_array_equal(again.predict_proba(rows), model.predict_proba(rows))

@@ -263,7 +263,8 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the label of each sample, (n,)."""
-        labels: NDArray[Any] = self.classes_[self._apply(X, self._scores).argmax(1)]
+        places = self._apply(X, self._scores).argmax(1)
+        labels: NDArray[Any] = self.classes_[places]
         return labels
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:

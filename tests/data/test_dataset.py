@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from deeplda.data.dataset import Data, Part, Source, complete
 from deeplda.errors import InputError
-from deeplda.sampling import allocate, stratified
 
 
 def small() -> Data:
@@ -71,17 +70,6 @@ def numbers(part: Part) -> list[int]:
     return [int(x) for x in part.inputs[:, 0]]
 
 
-@given(st.lists(st.integers(1, 40), min_size=1, max_size=8), st.integers(0, 200))
-def test_allocation_is_exact_and_by_largest_remainder(counts: list[int], size: int) -> None:
-    n, taken = sum(counts), allocate(np.array(counts), size)
-    size = min(size, n - len(counts))
-    assert taken.sum() == size
-    assert all(0 <= t <= c - 1 for t, c in zip(taken, counts, strict=True))
-    quotas = [c * size / n for c in counts]
-    if all(np.ceil(q) <= c - 1 for q, c in zip(quotas, counts, strict=True)):
-        assert all(np.floor(q) <= t <= np.ceil(q) for q, t in zip(quotas, taken, strict=True))
-
-
 @given(st.lists(st.integers(1, 30), min_size=2, max_size=6).filter(lambda c: sum(c) >= len(c) + 2), st.integers(0, 99))
 def test_three_parts_are_disjoint_cover_all_and_keep_every_class_in_train(counts: list[int], seed: int) -> None:
     data = complete(source(counts), seed)
@@ -132,14 +120,6 @@ def test_a_class_of_one_stays_in_train() -> None:
     data = complete(source([1, 30, 1]), 3)
     assert set(data.train.labels) == {0, 1, 2}
     assert set(data.val.labels) == set(data.test.labels) == {1}
-
-
-def test_rest_and_chosen_are_ascending() -> None:
-    labels = np.random.default_rng(0).integers(0, 4, 101)
-    rest, taken = stratified(labels, 33, np.random.default_rng(1))
-    assert sorted([*rest, *taken]) == list(range(101))
-    assert (np.diff(rest) > 0).all()
-    assert (np.diff(taken) > 0).all()
 
 
 @pytest.mark.parametrize(

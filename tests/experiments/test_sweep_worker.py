@@ -20,7 +20,6 @@ from deeplda.experiments.sweep_display import sweep_status
 from deeplda.experiments.sweep_folder import open_sweep, worker_lock
 from deeplda.experiments.sweep_worker import DeadWorkerDetector, draw, heartbeat, require_validation, this_machine, work
 from deeplda.experiments.trial_queue import Attempt, LostTrialError
-from deeplda.training.config import RunConfig
 
 TINY = {"epochs": 1, "width": 0.1, "batch_size": 400, "learning_rate": 0.1}
 
@@ -170,9 +169,9 @@ def test_a_search_is_seeded_and_a_resumed_trial_keeps_what_it_drew(tmp_path):
 
 def test_data_without_validation_is_rejected():
     data = load_data("digits")
-    require_validation(RunConfig(), data)
+    require_validation(data)
     with pytest.raises(InputError, match="no validation part"):
-        require_validation(RunConfig(), replace(data, val=data.val.take(np.arange(0))))
+        require_validation(replace(data, val=data.val.take(np.arange(0))))
 
 
 def test_settings_come_from_the_definition_and_not_from_the_storage(tmp_path, monkeypatch):

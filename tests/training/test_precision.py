@@ -63,7 +63,7 @@ def test_it_learns_as_well(tmp_path):
 
 def test_a_processor_without_instructions_for_it_is_told_of(monkeypatch):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True, "avx512_bf16": False})
-    with pytest.warns(UserWarning, match="slow in it: use --precision float32"):
+    with pytest.warns(UserWarning, match="slow: use --precision float32"):
         build_trainee(config(precision="bfloat16"), DATA)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

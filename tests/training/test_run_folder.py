@@ -31,7 +31,7 @@ def trained(steps=3):
 
 
 def row(epoch):
-    return EpochRow(kind="epoch", epoch=epoch, loss=1.0, learning_rate=0.1, seconds=1.0, validation=None)
+    return EpochRow(epoch=epoch, loss=1.0, learning_rate=0.1, seconds=1.0, validation=None)
 
 
 def snapshot(epoch=1):
@@ -219,7 +219,7 @@ def test_rows_that_were_lost_are_noted_and_the_run_goes_on(tmp_path):
         assert len(run.notes) == 1
         assert "2 of 3 rows" in run.notes[0]
         run.log(row(4))
-        run.log(SummaryRow(kind="summary", epochs=4, best_epoch=1, seconds=1.0, validation=None, test=None))
+        run.log(SummaryRow(epochs=4, best_epoch=1, seconds=1.0, validation=None, test=None))
         assert [type(found) for found in read_metrics(tmp_path)] == [EpochRow, EpochRow, SummaryRow]
 
 

@@ -134,7 +134,6 @@ def run_epochs(
             scores, spectrum = trainee.examine(fit_part, data.val)
             counters = _next_epoch(counters, None if scores is None else scores.score, clock.total())
             row = EpochRow(
-                kind="epoch",
                 epoch=counters.epoch,
                 loss=mean_loss,
                 steps=len(batches),
@@ -196,7 +195,6 @@ def _finish(data: Data, run: Run, trainee: Trainee, counters: Counters, progress
     run.save_model(trainee.finish(data, progress.watch))
     scores = trainee.score(data, progress.watch)
     summary = SummaryRow(
-        kind="summary",
         epochs=counters.epoch,
         best_epoch=counters.best_epoch,
         seconds=round(counters.seconds, 3),

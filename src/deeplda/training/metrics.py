@@ -5,7 +5,7 @@ A run folder may be untrusted, so rows are validated when they are read; the cod
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self, TypedDict
+from typing import Annotated, Literal, Self, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
@@ -18,19 +18,14 @@ class _Strict(BaseModel):
     # Fields that this version does not know are kept, so that rewriting a file loses nothing.
     model_config = ConfigDict(extra="allow", strict=True, frozen=True, ser_json_inf_nan="constants")
 
+    def model_post_init(self, _context: object) -> None:
+        # Written even if it was not given: reading needs it.
+        if "kind" in type(self).model_fields:
+            self.model_fields_set.add("kind")
+
     def to_json(self) -> str:
         """Return the row as one line of JSON, without the fields that were not set."""
         return self.model_dump_json(exclude_unset=True)
-
-    # TRANSITION: dict-style access for code that is not converted to attributes yet.
-    def __getitem__(self, name: str) -> Any:
-        return getattr(self, name)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        return getattr(self, name, default)
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.model_fields_set
 
 
 class PredictorScores(_Strict):
@@ -89,7 +84,7 @@ class Spectrum(TypedDict, total=False):
 class EpochRow(_Strict):
     """One epoch: the mean loss of its steps, the learning rate of the last one, and the scores after it."""
 
-    kind: Literal["epoch"]
+    kind: Literal["epoch"] = "epoch"
     epoch: _Count
     loss: float
     steps: _AtLeastOne = 1
@@ -126,7 +121,7 @@ class FinalScores(_Strict):
 class SummaryRow(FinalScores):
     """The last row of a finished run."""
 
-    kind: Literal["summary"]
+    kind: Literal["summary"] = "summary"
     epochs: _Count
     best_epoch: _Count
     seconds: float
