@@ -73,8 +73,8 @@ def test_names_that_look_like_markup_are_names(run, capsys):
 def test_a_model_that_declares_a_huge_network(copied, run, refused):
     change(copied / "model" / "model.json", width=1e9)
     image = next(run.parent.rglob("*.png"))
-    assert "does not fit model.json" in refused("predict", copied, image)
-    assert "does not fit model.json" in refused("evaluate", copied)
+    assert "cannot be used: the network does not fit in memory" in refused("predict", copied, image)
+    assert "cannot be used: the network does not fit in memory" in refused("evaluate", copied)
 
 
 def test_malformed_settings(copied, refused):

@@ -166,7 +166,7 @@ def test_a_search_is_of_the_general_objective(defined, recipe):
 
 
 def test_without_optuna_one_sentence_says_what_to_install(sweep, monkeypatch):
-    monkeypatch.setattr("deeplda.cli.sweep.find_spec", lambda _: None)
+    monkeypatch.setitem(sys.modules, "optuna", None)
     code, output, errors = sweep(*TINY)
     assert (code, output) == (2, "")
     (line,) = errors.splitlines()
