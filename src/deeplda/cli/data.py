@@ -10,12 +10,12 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from deeplda.cli.options import Json
 from deeplda.errors import InputError, one_line
 
 DataDir = Annotated[
     Path | None, Parameter(help="Folder of the known data sets. [default: $DEEPLDA_DATA or the user's cache]")
 ]
-Json = Annotated[bool, Parameter(name="--json", negative="", help="Print one JSON object on stdout.")]
 
 
 def list_known(*, data_dir: DataDir = None, json_: Json = False) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from deeplda.cli.options import DataDir, OwnNetwork, RunOrModel
 from deeplda.formatting import counted
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def export(
-    run: Annotated[Path, Parameter(help="Folder of a finished run, or of a model.")],
+    run: RunOrModel,
     /,
     *,
     format_: Annotated[
@@ -27,8 +28,8 @@ def export(
     verify_all: Annotated[
         bool, Parameter(negative="", help="Verify on the complete test set instead of 1,000 of its samples.")
     ] = False,
-    data_dir: Annotated[Path | None, Parameter(help="Folder of the known data sets, if it has moved.")] = None,
-    network: Annotated[str | None, Parameter(help="For a network of your own: module.path:callable.")] = None,
+    data_dir: DataDir = None,
+    network: OwnNetwork = None,
 ) -> None:
     """Write normalisation, network and predictor as one graph, verified against the model on samples of its data."""
     from deeplda.export import VerificationError, export_run

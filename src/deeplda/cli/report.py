@@ -7,6 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from deeplda.cli.options import DataDir, OwnNetwork
 from deeplda.errors import InputError
 
 
@@ -21,8 +22,8 @@ def report(
         bool,
         Parameter(negative="", help="Also write the figures of a single run to its figures/, as PNG and SVG."),
     ] = False,
-    data_dir: Annotated[Path | None, Parameter(help="Folder of the known data sets, if it has moved.")] = None,
-    network: Annotated[str | None, Parameter(help="For a custom network: module.path:callable.")] = None,
+    data_dir: DataDir = None,
+    network: OwnNetwork = None,
 ) -> None:
     """Write scores, curves and embedding of a run as one HTML page; compare several runs, or those of a sweep."""
     if not runs:

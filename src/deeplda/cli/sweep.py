@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from cyclopts import Parameter
 
-from deeplda.cli.options import WholeNumber
+from deeplda.cli.options import DataSource, Json, Quiet, Recipe, WholeNumber
 from deeplda.errors import InputError, StoppedError, TrainingError, code_not_run
 from deeplda.extras import require
 from deeplda.training.config import TrainConfig, merged, with_absolute_paths
@@ -39,9 +39,7 @@ class SharedSettings(TrainConfig):
 
 
 def sweep(
-    data: Annotated[
-        str | None, Parameter(help="A known name, a folder of images, or an .npz file. [default: digits]")
-    ] = None,
+    data: DataSource = None,
     /,
     *,
     table: Annotated[
@@ -63,7 +61,7 @@ def sweep(
         WholeNumber | None,
         Parameter(help="Instead of a grid, search alpha, lam, learning rate and statistic with this many trials."),
     ] = None,
-    recipe: Annotated[str | None, Parameter(help="Base settings: a recipe name or a TOML file.")] = None,
+    recipe: Recipe = None,
     folder: Annotated[
         Path | None, Parameter(name="--sweep", help="Folder of the sweep. [default: under sweeps/, named by the data]")
     ] = None,
@@ -72,8 +70,8 @@ def sweep(
         str | None, Parameter(help="URL of a database that workers share. [default: a file in the folder]")
     ] = None,
     retry: Annotated[bool, Parameter(negative="", help="Try failed trials again.")] = False,
-    json_: Annotated[bool, Parameter(name="--json", negative="", help="Print one JSON object on stdout.")] = False,
-    quiet: Annotated[bool, Parameter(negative="", help="Show no progress.")] = False,
+    json_: Json = False,
+    quiet: Quiet = False,
     config: Annotated[SharedSettings, Parameter(name="*")] = SharedSettings(),  # noqa: B008  # frozen
 ) -> None:
     """Run a grid or a search. Run the same command again to add workers to a running sweep or to resume a stopped one.
