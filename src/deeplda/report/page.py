@@ -150,8 +150,8 @@ def _outputs(run: InspectedRun) -> Html:
         for ratio, accuracy in zip(run.fisher_ratios[:count], run.single_accuracies[:count], strict=True)
     ]
     label = element("label", "output ", element("output", 1, for_="dimension"), f" of {outputs}", for_="dimension")
-    shown, about = {"min": 1, "max": count, "value": 1}, "dimension-figures"
-    slider = element("input", type="range", id="dimension", **shown, aria_describedby=about)
+    about = "dimension-figures"
+    slider = element("input", type="range", id="dimension", min=1, max=count, value=1, aria_describedby=about)
     bars = _accuracy_bars(run.single_accuracies[:count], 1 / len(run.class_names))
     figure = element(
         "figure",
