@@ -109,8 +109,7 @@ def class_densities(
     frequencies = np.fft.rfftfreq(2 * bins, width)
     kernel = np.exp(-2 * (np.pi * bandwidth[:, None] * frequencies) ** 2)
     smooth = np.fft.irfft(np.fft.rfft(shares, 2 * bins) * kernel, 2 * bins)[:, :bins] / width
-    curves: NDArray[np.float64] = np.maximum(smooth, 0).reshape(classes, points, -1).mean(2)
-    return curves
+    return np.asarray(np.maximum(smooth, 0).reshape(classes, points, -1).mean(2))
 
 
 @dataclass(frozen=True)
@@ -147,8 +146,7 @@ def class_scores(confusion: Integers | Sequence[Sequence[int]]) -> list[ClassSco
 def row_shares(confusion: Integers | Sequence[Sequence[int]]) -> NDArray[np.float64]:
     """Return each count of a confusion matrix as a share of its true class; 0 for a class without samples."""
     counts = np.asarray(confusion)
-    shares: NDArray[np.float64] = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-    return shares
+    return np.asarray(counts / np.maximum(counts.sum(1, keepdims=True), 1))
 
 
 def _silverman_bandwidth(values: NDArray[np.float64]) -> float:
@@ -174,14 +172,12 @@ def _membership(labels: Integers) -> NDArray[np.bool_]:
     classes = np.unique(labels)
     if len(classes) < 2:
         raise ValueError(got(f"{len(classes)} class", need="two or more", do="pass samples of other classes, too"))
-    member: NDArray[np.bool_] = np.asarray(labels)[:, None] == classes
-    return member
+    return np.equal.outer(labels, classes)
 
 
 def _means(x: NDArray[np.float64], member: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Return the mean of each group of samples (a column of `member`), (C, d)."""
-    means: NDArray[np.float64] = (member.T @ x) / member.sum(0)[:, None]
-    return means
+    return np.asarray((member.T @ x) / member.sum(0)[:, None])
 
 
 def _variances(x: NDArray[np.float64], member: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -192,8 +188,7 @@ def _variances(x: NDArray[np.float64], member: NDArray[np.bool_]) -> NDArray[np.
 
 def _rounding(x: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return a bound on the rounding error of the mean of each dimension, (d,)."""
-    rounding: NDArray[np.float64] = _ROUNDING * np.abs(x).max(0)
-    return rounding
+    return np.asarray(_ROUNDING * np.abs(x).max(0))
 
 
 def _ratio(

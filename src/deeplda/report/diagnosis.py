@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from statistics import NormalDist, mean, median
 from typing import Literal
@@ -39,6 +40,7 @@ class Finding:
     do: str
 
 
+_problem, _warning = partial(Finding, "problem"), partial(Finding, "warning")
 Check = Callable[[RunHistory], Finding | None]
 
 
@@ -407,14 +409,6 @@ def _training_accuracy(run: RunHistory) -> tuple[float, str]:
         return 0.0, ""
     misclassified = (classes - 1) * NormalDist().cdf(-math.sqrt(classes * max(smallest, 0.0) / 2))
     return 1 - misclassified, f"The smallest eigenvalue of the training batches is {smallest:.3g}"
-
-
-def _problem(what: str, why: str, do: str) -> Finding:
-    return Finding("problem", what, why, do)
-
-
-def _warning(what: str, why: str, do: str) -> Finding:
-    return Finding("warning", what, why, do)
 
 
 def _margin(first: Scores, second: Scores) -> float:

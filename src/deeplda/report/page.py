@@ -114,15 +114,18 @@ def _header(run: InspectedRun, name: str, objective: str) -> Html:
 
 def _predictors(plain: dict[str, PredictorScores], mirrored: dict[str, PredictorScores] | None) -> Html | tuple[()]:
     """Return the scores of each predictor, also with mirror images if these were scored; the first one decides."""
-    kinds = [plain, mirrored] if mirrored else [plain]
-    if len(plain) == len(kinds) == 1:
+    if len(plain) == 1 and not mirrored:
         return ()
     columns = ["predictor", "accuracy", "balanced", "AUC", *(["mirrored", "balanced", "AUC"] if mirrored else [])]
     head = [element("th", text, scope="col") for text in columns]
     rows = []
     for i, name in enumerate(plain):
         hint = () if i else element("span", " decides", class_="hint")
-        cells = [element("td", cell) for kind in kinds for cell in wording.score_cells(kind[name])]
+        cells = []
+        for scores in [plain[name], mirrored[name]] if mirrored else [plain[name]]:
+            auc = "-" if scores.auc is None else f"{scores.auc:.4f}"
+            texts = percent(scores.accuracy), percent(scores.balanced_accuracy), auc
+            cells += [element("td", text) for text in texts]
         rows.append((element("th", wording.PREDICTOR_NAMES.get(name, name), hint, scope="row"), cells))
     return scrolling("Scores of the predictors", plain_table(element("tr", head), rows, "predictors"))
 
@@ -130,10 +133,14 @@ def _predictors(plain: dict[str, PredictorScores], mirrored: dict[str, Predictor
 def _embedding(run: InspectedRun) -> Html:
     total, shown = run.sizes["test"], len(run.labels)
     sample = f"{shown:,} of the {total:,} test samples are shown, stratified by class. " if shown < total else ""
-    lead = (
-        f"Each point is a test sample. {wording.axes_note(run.card)} {sample}"
-        "Point at a sample to see it, or focus the plot and use the arrow keys."
-    )
+    axes = "The axes are the directions that separate the training classes best."
+    if "softmax" in run.card.predictors:
+        axes = (
+            "Cross-entropy has no discriminant directions of its own, so the axes are those of classic LDA fitted to "
+            "the network's outputs for training samples."
+        )
+    look = "Point at a sample to see it, or focus the plot and use the arrow keys."
+    lead = f"Each point is a test sample. {axes} {sample}{look}"
     controls = plot_controls(run.axes[: plot_data.MOST_AXES])
     return section("embedding", "Embedding", lead, controls, legend(run.class_names), scatter(0))
 
