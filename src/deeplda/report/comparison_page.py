@@ -57,10 +57,8 @@ def comparison_page(title: str, records: Sequence[RunRecord], drawn: Sequence[In
 def run_names(records: Sequence[RunRecord]) -> list[str]:
     """Name each run by the settings in which the runs differ; by its folder if these names are not unique."""
     settings = wording.differing_settings(records)
-    names = [
-        ", ".join(f"{name.replace('_', ' ')} {text}" for name in settings if (text := _setting(record, name)))
-        for record in records
-    ]
+    texts = [{name.replace("_", " "): _setting(record, name) for name in settings} for record in records]
+    names = [", ".join(f"{name} {text}" for name, text in found.items() if text) for found in texts]
     return names if len(set(names)) == len(names) else [str(record.path) for record in records]
 
 
@@ -160,13 +158,10 @@ def _recalls(drawn: Sequence[InspectedRun]) -> Html:
 
 def _page_data(drawn: Sequence[InspectedRun]) -> dict[str, object]:
     """Return the points of every run; runs that show the same samples share their thumbnails."""
-    runs: list[dict[str, object]] = []
-    samples: list[dict[str, object]] = []
-    known: dict[str, int] = {}
-    for run in drawn:
-        key = run.environment.data_fingerprint or str(run.path)
-        if key not in known:
-            known[key] = len(samples)
-            samples.append(plot_data.pack_samples(run))
-        runs.append(plot_data.pack_points(run, known[key]))
-    return {"classes": list(drawn[0].class_names), "runs": runs, "samples": samples}
+    keys = [run.environment.data_fingerprint or str(run.path) for run in drawn]
+    shared = list(dict.fromkeys(keys))
+    return {
+        "classes": list(drawn[0].class_names),
+        "runs": [plot_data.pack_points(run, shared.index(key)) for run, key in zip(drawn, keys, strict=True)],
+        "samples": [plot_data.pack_samples(drawn[keys.index(key)]) for key in shared],
+    }

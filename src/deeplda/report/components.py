@@ -184,8 +184,7 @@ def class_table(confusion: Integers, class_names: Sequence[str]) -> Html:
     rows = []
     for c, scores in enumerate(class_scores(confusion)):
         other = "none" if scores.confused_with is None else f"{class_names[scores.confused_with]} ({scores.mistakes})"
-        size = Cell(f"{scores.n:,}", scores.n)
-        recall, precision = share_cell(scores.recall), share_cell(scores.precision)
-        rows.append((Cell(marked(c, class_names[c]), class_names[c]), size, recall, precision, Cell(other, other)))
+        numbers = number_cell(scores.n, ","), share_cell(scores.recall), share_cell(scores.precision)
+        rows.append((Cell(marked(c, class_names[c]), class_names[c]), *numbers, Cell(other, other)))
     columns = ("class", "n", "recall", "precision", "most often mistaken for")
     return sortable_table("Scores of each class", columns, rows)

@@ -267,22 +267,20 @@ def stuck_eigenvalues(run: RunHistory) -> Finding | None:
     stuck = _count_below(run, noise)
     if not stuck:
         return None
-    valid, highest = len(run.eigenvalues[-1]), _highest_rate(config)
-    steps = []
-    if config.learning_rate > highest:
-        steps.append(f"lower the learning rate: {_lower_rate(config)}; our recipes use at most {highest:g}")
-    if config.statistic in ("smallest", "hotelling"):
-        steps.append("use --statistic pillai or wilks, which improve all directions at once")
-    if config.alpha < 1:
-        steps.append(f"raise --alpha ({config.alpha:g} here) towards 1")
-    steps.append(f"train longer (--epochs, {config.epochs} here)")
-    if config.learning_rate <= highest:
-        steps.append(f"try another learning rate ({config.learning_rate:g} here)")
+    valid, rate, highest = len(run.eigenvalues[-1]), config.learning_rate, _highest_rate(config)
+    one_sided = config.statistic in ("smallest", "hotelling")
+    steps = {
+        f"lower the learning rate: {_lower_rate(config)}; our recipes use at most {highest:g}": rate > highest,
+        "use --statistic pillai or wilks, which improve all directions at once": one_sided,
+        f"raise --alpha ({config.alpha:g} here) towards 1": config.alpha < 1,
+        f"train longer (--epochs, {config.epochs} here)": True,
+        f"try another learning rate ({rate:g} here)": rate <= highest,
+    }
     return _problem(
         f"{stuck} of {valid} eigenvalues {_is(stuck)} stuck: the smallest is {run.eigenvalues[-1][0]:.2g}.",
         f"It was {run.eigenvalues[0][0]:.2g} after the first epoch; random labels would give about {noise:.2g} in "
         f"batches of {size}. In {stuck} of {valid} directions the classes are not separated at all.",
-        f"Try these in order: {'; '.join(steps)}.",
+        f"Try these in order: {'; '.join(step for step, helps in steps.items() if helps)}.",
     )
 
 
@@ -353,13 +351,16 @@ def overfits(run: RunHistory) -> Finding | None:
         )
     else:
         return None
-    config, steps = run.config, ["more training samples"]
-    if not config.flip and not config.translate:
-        steps.append("for images --flip and --translate 2")
-    steps += [f"a larger --weight-decay ({config.weight_decay:g} here)", f"a smaller --width ({config.width:g} here)"]
-    if config.patience is None:
-        steps.append("--patience 5 to stop in time")
-    return _warning("The network overfits.", why, f"These can help: {', '.join(steps)}.")
+    config = run.config
+    steps = {
+        "more training samples": True,
+        "for images --flip and --translate 2": not config.flip and not config.translate,
+        f"a larger --weight-decay ({config.weight_decay:g} here)": True,
+        f"a smaller --width ({config.width:g} here)": True,
+        "--patience 5 to stop in time": config.patience is None,
+    }
+    do = f"These can help: {', '.join(step for step, helps in steps.items() if helps)}."
+    return _warning("The network overfits.", why, do)
 
 
 def ended_early(run: RunHistory) -> Finding | None:

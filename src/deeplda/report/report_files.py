@@ -57,18 +57,11 @@ def write_report(
 
 
 def write_comparison(
-    title: str,
-    records: Sequence[RunRecord],
-    output: Path,
-    *,
-    data_dir: Path | None = None,
-    network: str | None = None,
-    progress: Progress | None = None,
+    title: str, records: Sequence[RunRecord], output: Path, *, data_dir: Path | None = None, network: str | None = None
 ) -> Path:
     """Write the page that compares runs to `output` and return its path. Raises InputError like `write_report`."""
-    progress = progress or TerminalProgress()
     check_comparable(records)
-    with progress.status(f"comparing {len(records)} runs"):
+    with TerminalProgress().status(f"comparing {len(records)} runs"):
         drawn = inspect_runs(records[:MOST_DRAWN], points=_POINTS_COMPARED, data_dir=data_dir, network=network)
         write_text(output, comparison_page(title, records, drawn))
     return output
