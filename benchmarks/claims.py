@@ -16,6 +16,7 @@ import argparse
 import csv
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -27,14 +28,7 @@ from deeplda.data import Data
 from deeplda.experiments.published import published_accuracy
 from deeplda.experiments.results import RunGroup, read_results
 from deeplda.model import Model
-from deeplda.report.analysis import (
-    agreement,
-    fisher_ratios,
-    output_variances,
-    separated_class,
-    single_dimension_accuracy,
-    stability,
-)
+from deeplda.report.analysis import fisher_ratios, separated_class, single_dimension_accuracy
 from deeplda.report.figures import accuracy_against_alpha, densities, dimension_power, save
 from deeplda.sampling import stratified_sample
 from deeplda.training.config import RunConfig
@@ -98,10 +92,24 @@ def measure(model: Model, data: Data, embedding: NDArray[np.float32]) -> Measure
     return Measurements(
         fisher=fisher_ratios(embedding, labels),
         accuracy=single_dimension_accuracy(model.transform(some.inputs), some.labels, embedding, labels),
-        variance=output_variances(embedding),
+        variance=embedding.astype(np.float64).var(0),
         separates=separated_class(embedding, labels),
         agreement=agreement(predicted),
     )
+
+
+def agreement(decisions: dict[str, NDArray[np.int64]]) -> dict[tuple[str, str], float]:
+    """Return, for each pair of predictors, the share of samples on which they agree."""
+    return {(a, b): float(np.mean(decisions[a] == decisions[b])) for a, b in combinations(decisions, 2)}
+
+
+def stability(separated: list[NDArray[np.int64]]) -> float:
+    """Return how often a dimension separates the same class in two of several runs, given their `separated_class`.
+
+    This is the share of all (dimension, pair of runs); a dimension that separates no class never agrees. Random
+    classes would give one over the number of classes.
+    """
+    return float(np.mean([(a == b) & (a >= 0) for a, b in combinations(separated, 2)]))
 
 
 def draw_alphas(groups: tuple[RunGroup, ...], data: str, output: Path) -> None:

@@ -61,7 +61,6 @@ def test_a_dead_dimension_separates_nothing(value):
     assert analysis.single_dimension_accuracy(x, y, x, y)[2] == pytest.approx(1 / 4)
     assert (analysis.one_against_rest(x, y)[2] == 0).all()
     assert analysis.separated_class(x, y)[2] == -1
-    assert analysis.output_variances(x)[2] == pytest.approx(0, abs=1e-18)
 
 
 def test_classes_without_spread_are_infinitely_far_apart():
@@ -94,25 +93,6 @@ def test_float32_with_a_large_offset_keeps_its_digits():
     x32 = x.astype(np.float32) + np.float32(1e4)
     exact = x32.astype(np.float64) - 1e4
     assert analysis.fisher_ratios(x32, y) == pytest.approx(analysis.fisher_ratios(exact, y), rel=1e-9)
-
-
-def test_stability_counts_dimensions_and_pairs():
-    runs = [np.array([0, 1, 2, -1]), np.array([0, 2, 2, -1]), np.array([0, 1, 1, -1])]
-    same = sum(a[j] == b[j] and a[j] >= 0 for j in range(4) for a, b in ((runs[0], runs[1]), (runs[0], runs[2]))) + 1
-    assert analysis.stability(runs) == pytest.approx(same / 12)
-    assert analysis.stability([np.arange(5)] * 3) == 1
-    with pytest.raises(ValueError, match="1 run,"):
-        analysis.stability(runs[:1])
-
-
-def test_output_variances():
-    x, _ = blobs()
-    assert analysis.output_variances(x.astype(np.float32)) == pytest.approx(x.var(0), rel=1e-5)
-
-
-def test_agreement_of_each_pair():
-    decisions = {"a": np.array([0, 1, 2, 2]), "b": np.array([0, 1, 1, 2]), "c": np.array([1, 1, 1, 2])}
-    assert analysis.agreement(decisions) == {("a", "b"): 0.75, ("a", "c"): 0.5, ("b", "c"): 0.75}
 
 
 @pytest.mark.parametrize(

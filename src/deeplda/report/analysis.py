@@ -7,9 +7,8 @@ for every sample, separates nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -17,15 +16,7 @@ from numpy.typing import NDArray
 
 from deeplda.errors import got
 
-__all__ = [
-    "agreement",
-    "fisher_ratios",
-    "one_against_rest",
-    "output_variances",
-    "separated_class",
-    "single_dimension_accuracy",
-    "stability",
-]
+__all__ = ["fisher_ratios", "one_against_rest", "separated_class", "single_dimension_accuracy"]
 
 Floats = NDArray[np.floating[Any]]
 Integers = NDArray[np.integer[Any]]
@@ -62,13 +53,8 @@ def single_dimension_accuracy(
     """
     train, x = _checked(train_embedding, train_labels), _checked(embedding, labels)
     if x.shape[1] != train.shape[1]:
-        raise ValueError(
-            got(
-                f"embeddings have {train.shape[1]} and {x.shape[1]} dimensions",
-                need="the same",
-                do="use the same model for both",
-            )
-        )
+        what = f"embeddings have {train.shape[1]} and {x.shape[1]} dimensions"
+        raise ValueError(got(what, need="the same", do="use the same model for both"))
     train, x = train - train[0], x - train[0]
     means, rounding = _means(train, _membership(train_labels)), _rounding(train)
     right = np.asarray(labels)[:, None] == np.unique(train_labels)
@@ -102,24 +88,6 @@ def separated_class(embedding: Floats, labels: Integers) -> NDArray[np.int64]:
     return np.where(separation.max(1) > 0, best, -1).astype(np.int64)
 
 
-def stability(separated: Sequence[Integers]) -> float:
-    """Return how often a dimension separates the same class in two runs, given their `separated_class` arrays.
-
-    This is the share of all (dimension, pair of runs); a dimension that separates no class never agrees. Random
-    classes would give one over the number of classes.
-    """
-    if len(separated) < 2:
-        raise ValueError(got(f"{len(separated)} run", need="two or more", do="train with another seed"))
-    same = [(a == b) & (a >= 0) for a, b in combinations(map(np.asarray, separated), 2)]
-    return float(np.mean(same))
-
-
-def output_variances(embedding: Floats) -> NDArray[np.float64]:
-    """Return the variance of each dimension over all samples, (d,)."""
-    variances: NDArray[np.float64] = np.asarray(embedding, np.float64).var(0)
-    return variances
-
-
 def class_densities(
     values: NDArray[np.float64], labels: Integers, classes: int, ends: tuple[float, float], points: int = 128
 ) -> NDArray[np.float64]:
@@ -141,8 +109,7 @@ def class_densities(
     frequencies = np.fft.rfftfreq(2 * bins, width)
     kernel = np.exp(-2 * (np.pi * bandwidth[:, None] * frequencies) ** 2)
     smooth = np.fft.irfft(np.fft.rfft(shares, 2 * bins) * kernel, 2 * bins)[:, :bins] / width
-    curves: NDArray[np.float64] = np.maximum(smooth, 0).reshape(classes, points, -1).mean(2)
-    return curves
+    return np.asarray(np.maximum(smooth, 0).reshape(classes, points, -1).mean(2))
 
 
 @dataclass(frozen=True)
@@ -171,31 +138,15 @@ def class_scores(confusion: Integers | Sequence[Sequence[int]]) -> list[ClassSco
     found = []
     for c, (row, column) in enumerate(zip(counts, counts.T, strict=True)):
         n, predicted, most = int(row.sum()), int(column.sum()), int(mistakes[c].argmax())
-        found.append(
-            ClassScores(
-                n,
-                float(row[c] / n) if n else None,
-                float(row[c] / predicted) if predicted else None,
-                most if mistakes[c, most] else None,
-                int(mistakes[c, most]),
-            )
-        )
+        recall, precision = (float(row[c] / total) if total else None for total in (n, predicted))
+        found.append(ClassScores(n, recall, precision, most if mistakes[c, most] else None, int(mistakes[c, most])))
     return found
 
 
 def row_shares(confusion: Integers | Sequence[Sequence[int]]) -> NDArray[np.float64]:
     """Return each count of a confusion matrix as a share of its true class; 0 for a class without samples."""
     counts = np.asarray(confusion)
-    shares: NDArray[np.float64] = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-    return shares
-
-
-def agreement(decisions: Mapping[str, Integers]) -> dict[tuple[str, str], float]:
-    """Return, for each pair of predictors, the share of samples on which they agree."""
-    return {
-        (first, second): float(np.mean(np.asarray(decisions[first]) == np.asarray(decisions[second])))
-        for first, second in combinations(decisions, 2)
-    }
+    return np.asarray(counts / np.maximum(counts.sum(1, keepdims=True), 1))
 
 
 def _silverman_bandwidth(values: NDArray[np.float64]) -> float:
@@ -206,15 +157,13 @@ def _silverman_bandwidth(values: NDArray[np.float64]) -> float:
 
 
 def _checked(embedding: Floats, labels: Integers) -> NDArray[np.float64]:
-    """Return the embedding in float64."""
     x, y = np.asarray(embedding, np.float64), np.asarray(labels)
     if x.ndim != 2 or y.shape != x.shape[:1] or x.size == 0:
         what = f"embedding has shape {x.shape}, labels {y.shape}"
         raise ValueError(got(what, need="(n, d) and (n,)", do="pass one row and one label for each sample"))
     if not np.isfinite(x).all():
-        raise ValueError(
-            got("embedding holds NaN or infinity", need="finite numbers", do="find out why the run diverged")
-        )
+        what = "embedding holds NaN or infinity"
+        raise ValueError(got(what, need="finite numbers", do="find out why the run diverged"))
     return x
 
 
@@ -223,14 +172,12 @@ def _membership(labels: Integers) -> NDArray[np.bool_]:
     classes = np.unique(labels)
     if len(classes) < 2:
         raise ValueError(got(f"{len(classes)} class", need="two or more", do="pass samples of other classes, too"))
-    member: NDArray[np.bool_] = np.asarray(labels)[:, None] == classes
-    return member
+    return np.equal.outer(labels, classes)
 
 
 def _means(x: NDArray[np.float64], member: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Return the mean of each group of samples (a column of `member`), (C, d)."""
-    means: NDArray[np.float64] = (member.T @ x) / member.sum(0)[:, None]
-    return means
+    return np.asarray((member.T @ x) / member.sum(0)[:, None])
 
 
 def _variances(x: NDArray[np.float64], member: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -241,8 +188,7 @@ def _variances(x: NDArray[np.float64], member: NDArray[np.bool_]) -> NDArray[np.
 
 def _rounding(x: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return a bound on the rounding error of the mean of each dimension, (d,)."""
-    rounding: NDArray[np.float64] = _ROUNDING * np.abs(x).max(0)
-    return rounding
+    return np.asarray(_ROUNDING * np.abs(x).max(0))
 
 
 def _ratio(

@@ -10,6 +10,7 @@ from deeplda.report import plot_data, wording
 from deeplda.report.analysis import class_scores
 from deeplda.report.components import (
     Cell,
+    header,
     legend,
     marked,
     plot_controls,
@@ -42,29 +43,22 @@ def comparison_page(title: str, records: Sequence[RunRecord], drawn: Sequence[In
     """Return a page with a table of all `records`, and curves, embeddings and recalls of the first of them, `drawn`."""
     names, settings = run_names(records), wording.differing_settings(records)
     data = ", ".join(sorted({wording.data_name(record.config) for record in records}))
-    body = element(
-        "main",
-        element(
-            "header",
-            element("p", "deeplda report", class_="overline"),
-            element("h1", title),
-            element("p", f"{len(records)} runs on {data}", class_="subtitle"),
-        ),
+    return document(
+        title,
+        _page_data(drawn),
+        header(title, f"{len(records)} runs on {data}"),
         _runs(records, settings),
         _curves(drawn, names),
         _embeddings(drawn, names, complete=len(drawn) == len(records)),
         _recalls(drawn),
     )
-    return document(title, body, _page_data(drawn))
 
 
 def run_names(records: Sequence[RunRecord]) -> list[str]:
     """Name each run by the settings in which the runs differ; by its folder if these names are not unique."""
     settings = wording.differing_settings(records)
-    names = [
-        ", ".join(f"{name.replace('_', ' ')} {text}" for name in settings if (text := _setting(record, name)))
-        for record in records
-    ]
+    texts = [{name.replace("_", " "): _setting(record, name) for name in settings} for record in records]
+    names = [", ".join(f"{name} {text}" for name, text in found.items() if text) for found in texts]
     return names if len(set(names)) == len(names) else [str(record.path) for record in records]
 
 
@@ -134,9 +128,8 @@ def _curves(drawn: Sequence[InspectedRun], names: Sequence[str]) -> Html:
         charts.append(chart("Smallest eigenvalue", drawing))
     key = [element("li", swatch(i), name, class_="marked") for i, name in enumerate(names[: len(drawn)])]
     lead = "One value per epoch, in the colours of the table."
-    return section(
-        "training", "Training", lead, element("ul", key, class_="key"), element("div", charts, class_="charts")
-    )
+    drawings = element("div", charts, class_="charts")
+    return section("training", "Training", lead, element("ul", key, class_="key"), drawings)
 
 
 def _embeddings(drawn: Sequence[InspectedRun], names: Sequence[str], *, complete: bool) -> Html:
@@ -148,14 +141,8 @@ def _embeddings(drawn: Sequence[InspectedRun], names: Sequence[str], *, complete
     most = max((run.axes for run in drawn), key=len)
     axes = [axis.partition(" (")[0] for axis in most[: plot_data.MOST_AXES]]
     plots = [scatter(i, element("figcaption", swatch(i), " ", names[i])) for i in range(len(drawn))]
-    return section(
-        "embedding",
-        "Embeddings",
-        lead,
-        plot_controls(axes),
-        legend(drawn[0].class_names),
-        element("div", plots, class_="side-by-side"),
-    )
+    side_by_side = element("div", plots, class_="side-by-side")
+    return section("embedding", "Embeddings", lead, plot_controls(axes), legend(drawn[0].class_names), side_by_side)
 
 
 def _recalls(drawn: Sequence[InspectedRun]) -> Html:
@@ -171,13 +158,10 @@ def _recalls(drawn: Sequence[InspectedRun]) -> Html:
 
 def _page_data(drawn: Sequence[InspectedRun]) -> dict[str, object]:
     """Return the points of every run; runs that show the same samples share their thumbnails."""
-    runs: list[dict[str, object]] = []
-    samples: list[dict[str, object]] = []
-    known: dict[str, int] = {}
-    for run in drawn:
-        key = run.environment.data_fingerprint or str(run.path)
-        if key not in known:
-            known[key] = len(samples)
-            samples.append(plot_data.pack_samples(run))
-        runs.append(plot_data.pack_points(run, known[key]))
-    return {"classes": list(drawn[0].class_names), "runs": runs, "samples": samples}
+    keys = [run.environment.data_fingerprint or str(run.path) for run in drawn]
+    shared = list(dict.fromkeys(keys))
+    return {
+        "classes": list(drawn[0].class_names),
+        "runs": [plot_data.pack_points(run, shared.index(key)) for run, key in zip(drawn, keys, strict=True)],
+        "samples": [plot_data.pack_samples(drawn[keys.index(key)]) for key in shared],
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,14 +53,20 @@ def section(identifier: str, title: str, lead: Child, *content: Child) -> Html:
     return element("section", heading, text, content, id=identifier, aria_labelledby=f"{identifier}-heading")
 
 
+def header(title: str, subtitle: str, *content: Child) -> Html:
+    """Return the header of a page."""
+    overline = element("p", "deeplda report", class_="overline")
+    return element("header", overline, element("h1", title), element("p", subtitle, class_="subtitle"), content)
+
+
 def key_figure(name: str, value: str, note: str = "") -> Html:
     return element("div", element("dt", name), element("dd", element("strong", value), element("span", note)))
 
 
-def definitions(pairs: Iterable[tuple[str, Child]]) -> Html:
+def definitions(pairs: Mapping[str, Child]) -> Html:
     """Return a list of names and values; "none" if it is empty."""
-    pairs = list(pairs) or [("none", "")]
-    return element("dl", [(element("dt", name), element("dd", value)) for name, value in pairs], class_="settings")
+    found = [(element("dt", name), element("dd", value)) for name, value in (pairs or {"none": ""}).items()]
+    return element("dl", found, class_="settings")
 
 
 def scrolling(label: str, content: Child) -> Html:
@@ -108,46 +114,38 @@ def plot_controls(axes: Sequence[str]) -> Html:
 
 def scatter(place: int, caption: Child = ()) -> Html:
     """Return the interactive embedding of the run at `place` in the page's data."""
-    canvas = element(
-        "canvas",
-        class_="marks",
-        tabindex=0,
-        role="application",
-        aria_label="Embedding. Use the arrow keys to move from sample to sample, and Escape to leave.",
-    )
-    stage = element("div", element("canvas", class_="points", aria_hidden="true"), canvas, _card(), class_="stage")
+    label = "Embedding. Use the arrow keys to move from sample to sample, and Escape to leave."
+    points = element("canvas", class_="points", aria_hidden="true")
+    marks = element("canvas", class_="marks", tabindex=0, role="application", aria_label=label)
+    picture = element("canvas", class_="picture", width=96, height=96)
+    lines = [element("p", class_=name) for name in ("verdict", "truth", "values", "name")]
+    card = element("div", picture, element("div", lines), class_="card", hidden=True)
+    stage = element("div", points, marks, card, class_="stage")
     status = element("p", class_="status", role="status")
     spoken = element("p", class_="spoken", aria_live="polite")
     missing = element("noscript", element("p", "This plot needs JavaScript, which is turned off."))
     return element("figure", caption, stage, status, spoken, missing, class_="scatter", data_run=place)
 
 
-def _card() -> Html:
-    picture = element("canvas", class_="picture", width=96, height=96)
-    lines = [element("p", class_=name) for name in ("verdict", "truth", "values", "name")]
-    return element("div", picture, element("div", lines), class_="card", hidden=True)
-
-
-def sortable_table(label: str, columns: Sequence[Child], rows: Iterable[Sequence[Cell]]) -> Html:
+def sortable_table(label: str, columns: Sequence[Child], rows: Sequence[Sequence[Cell]]) -> Html:
     """Return a table whose headings are buttons that sort it; columns of numbers are right-aligned."""
-    written = [list(row) for row in rows]
-    numeric = [not any(isinstance(row[place].value, str) for row in written) for place in range(len(columns))]
+    texts = {place for row in rows for place, cell in enumerate(row) if isinstance(cell.value, str)}
+    kinds = [None if place in texts else "number" for place in range(len(columns))]
     head = [
-        element("th", element("button", name, type="button"), scope="col", class_="number" if number else None)
-        for name, number in zip(columns, numeric, strict=True)
+        element("th", element("button", name, type="button"), scope="col", class_=kind)
+        for name, kind in zip(columns, kinds, strict=True)
     ]
-    body = [
-        element(
-            "tr",
-            [
-                element("td", cell.shown, data_value=cell.value, class_="number" if number else None)
-                for cell, number in zip(row, numeric, strict=True)
-            ],
-        )
-        for row in written
-    ]
-    table = element("table", element("thead", element("tr", head)), element("tbody", body), class_="sortable")
-    return scrolling(label, table)
+    body = []
+    for row in rows:
+        cells = zip(row, kinds, strict=True)
+        body.append([element("td", cell.shown, data_value=cell.value, class_=kind) for cell, kind in cells])
+    return scrolling(label, plain_table(element("tr", head), body, "sortable"))
+
+
+def plain_table(head: Html, rows: Iterable[Child], kind: str) -> Html:
+    """Return a table of the given CSS class, from its first row and the cells of the others."""
+    body = element("tbody", [element("tr", cells) for cells in rows])
+    return element("table", element("thead", head), body, class_=kind)
 
 
 def confusion_table(confusion: Integers, class_names: Sequence[str]) -> Html:
@@ -157,34 +155,18 @@ def confusion_table(confusion: Integers, class_names: Sequence[str]) -> Html:
         return _confusion_drawing(confusion, heat, class_names)
     corner = element("td", element("span", "true \\ predicted"))
     head = element("tr", corner, [element("th", element("span", name), scope="col") for name in class_names])
-    rows = [
-        element(
-            "tr",
-            element("th", name, scope="row"),
-            [
-                element("td", int(count) if count else element("span", "0", class_="zero"), class_=heat[i][j])
-                for j, count in enumerate(confusion[i])
-            ],
-        )
-        for i, name in enumerate(class_names)
-    ]
-    table = element("table", element("thead", head), element("tbody", rows), class_="confusion")
-    return scrolling("Confusion matrix", table)
+    zero, rows = element("span", "0", class_="zero"), []
+    for name, counts, colours in zip(class_names, confusion, heat, strict=True):
+        cells = [element("td", int(n) if n else zero, class_=colour) for n, colour in zip(counts, colours, strict=True)]
+        rows.append((element("th", name, scope="row"), cells))
+    return scrolling("Confusion matrix", plain_table(head, rows, "confusion"))
 
 
 def _confusion_drawing(confusion: Integers, heat: Sequence[Sequence[str]], class_names: Sequence[str]) -> Html:
-    cells = [
-        element(
-            "rect",
-            element("title", f"{class_names[i]} predicted as {class_names[j]}: {confusion[i, j]}"),
-            class_=heat[i][j],
-            x=int(j),
-            y=int(i),
-            width=1,
-            height=1,
-        )
-        for i, j in np.argwhere(confusion)
-    ]
+    cells = []
+    for i, j in np.argwhere(confusion).tolist():
+        title = element("title", f"{class_names[i]} predicted as {class_names[j]}: {confusion[i, j]}")
+        cells.append(element("rect", title, class_=heat[i][j], x=j, y=i, width=1, height=1))
     size = len(class_names)
     order = f"Rows are true classes and columns are predicted classes, from {class_names[0]} to {class_names[-1]}."
     label = f"Confusion matrix of {size} classes. The table above lists the most frequent mistakes."
@@ -202,8 +184,7 @@ def class_table(confusion: Integers, class_names: Sequence[str]) -> Html:
     rows = []
     for c, scores in enumerate(class_scores(confusion)):
         other = "none" if scores.confused_with is None else f"{class_names[scores.confused_with]} ({scores.mistakes})"
-        size = Cell(f"{scores.n:,}", scores.n)
-        recall, precision = share_cell(scores.recall), share_cell(scores.precision)
-        rows.append((Cell(marked(c, class_names[c]), class_names[c]), size, recall, precision, Cell(other, other)))
+        numbers = number_cell(scores.n, ","), share_cell(scores.recall), share_cell(scores.precision)
+        rows.append((Cell(marked(c, class_names[c]), class_names[c]), *numbers, Cell(other, other)))
     columns = ("class", "n", "recall", "precision", "most often mistaken for")
     return sortable_table("Scores of each class", columns, rows)

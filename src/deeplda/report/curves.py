@@ -36,8 +36,8 @@ from deeplda.training.metrics import EpochRow, Row, Scores, SummaryRow
 _LEAST_SHARE = 1e-6
 # Values beyond this are drawn as gaps: an axis cannot span them.
 _LARGEST = 1e100
-# A chart on the page in CSS pixels: its size, the margins around its axes, and the font size of the style sheet.
-_CHART_SIZE, _MARGINS, _CHART_FONT = (340, 220), {"left": 46, "right": 10, "top": 12, "bottom": 30}, 11
+# A chart on the page in CSS pixels: its size, its axes (left, bottom, width, height), and the style sheet's font size.
+_CHART_SIZE, _CHART_AXES, _CHART_FONT = (340, 220), (46, 30, 284, 178), 11
 # A curve with more points than this has no dots on the page.
 _MOST_DOTS = 40
 # The place of vermillion among the colours of classes, for the smallest eigenvalue.
@@ -86,9 +86,8 @@ def page_chart(
     """
     width, height = _CHART_SIZE
     figure = Figure(figsize=(width / 72, height / 72))
-    horizontal, vertical = (width - _MARGINS["left"] - _MARGINS["right"], height - _MARGINS["top"] - _MARGINS["bottom"])
-    box = (_MARGINS["left"] / width, _MARGINS["bottom"] / height, horizontal / width, vertical / height)
-    axes = figure.add_axes(box)
+    left, bottom, across, up = _CHART_AXES
+    axes = figure.add_axes((left / width, bottom / height, across / width, up / height))
     _draw_curves(axes, curves, shares=shares, logarithmic=logarithmic, kept=kept)
     axes.tick_params(labelsize=_CHART_FONT)
     axes.xaxis.set_label_coords(1, -0.157)
@@ -131,8 +130,7 @@ def eigenvalue_spectrum(
     """
     figure = new_figure(3.0, title)
     axes = figure.subplots()
-    curves = eigenvalue_curves(epochs, eigenvalues)
-    _draw_curves(axes, curves, logarithmic=True)
+    _draw_curves(axes, eigenvalue_curves(epochs, eigenvalues), logarithmic=True)
     axes.set_ylabel("eigenvalue")
     # One entry stands for all others.
     handles, labels = axes.get_legend_handles_labels()
@@ -158,8 +156,9 @@ def accuracy_against_alpha(
         published: published accuracy by alpha, drawn in its own panel above at the same scale: other settings shift
             the level, but the shapes can be compared.
     """
-    _check_shares([value for seeds in (*accuracies, *baselines.values()) for value in seeds])
-    _check_shares(list(published.values()) if published else [])
+    seeds_of_all = *accuracies, *baselines.values(), list((published or {}).values())
+    if wrong := [value for seeds in seeds_of_all for value in seeds if not 0 <= value <= 1]:
+        raise ValueError(got(f"accuracy {wrong[0]}", need="0 to 1", do="divide percentages by 100"))
     figure = new_figure(4.6 if published else 3.0, title)
     panels = figure.subplots(2 if published else 1, 1, squeeze=False, sharex=True)[:, 0]
     _draw_alphas(panels[-1], alphas, accuracies)
@@ -227,9 +226,8 @@ def _draw_foot(axes: Axes, values: Sequence[NDArray[np.float64]]) -> list[NDArra
     axes.set_ylim(least / 1.5, largest * 1.5)
     if any((row < foot).any() for row in values):
         axes.axhline(foot, color=GREY, linewidth=0.6, linestyle=":")
-        axes.annotate(
-            "0, or nearly", (0.01, foot), (0, 5), xycoords=axes.get_yaxis_transform(), textcoords="offset points"
-        )
+        shares = axes.get_yaxis_transform()
+        axes.annotate("0, or nearly", (0.01, foot), (0, 5), xycoords=shares, textcoords="offset points")
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if largest < 100 * least else (1,), numticks=6))
     axes.yaxis.set_minor_formatter(NullFormatter())
     return shown
@@ -248,8 +246,7 @@ def _page_shapes(node: ET.Element, curves: Sequence[Curve], shares: bool, kind: 
         if tag == "g":
             yield from _page_shapes(child, curves, shares, kind)
         elif tag == "text":
-            place = {name: f"{float(child.get(name, 0)):.1f}" for name in ("x", "y")}
-            yield element("text", "".join(child.itertext()), class_=kind, **place)
+            yield element("text", "".join(child.itertext()), class_=kind, x=_tenths(child, "x"), y=_tenths(child, "y"))
         elif tag == "path" and kind in ("tick end", "kept"):
             title = element("title", "the epoch that was kept") if kind == "kept" else ()
             yield element("path", title, d=_rounded(child.get("d", "")), class_="kept" if kind == "kept" else "grid")
@@ -258,23 +255,18 @@ def _page_shapes(node: ET.Element, curves: Sequence[Curve], shares: bool, kind: 
 def _page_curve(node: ET.Element, curve: Curve, shares: bool) -> Html:
     """Return a curve as one path, with a dot and a tooltip for each value."""
     path = next((_rounded(found.get("d", "")) for found in node if found.tag.endswith("}path")), "")
-    places = [
-        (float(found.get("x", 0)), float(found.get("y", 0))) for found in node.iter() if found.tag.endswith("}use")
-    ]
+    points = [found for found in node.iter() if found.tag.endswith("}use")]
     shown = [(e, v) for e, v in zip(curve.epochs, _finite(curve.values), strict=True) if np.isfinite(v)]
-    dots = [
-        element(
-            "circle",
-            element("title", f"{curve.name}, epoch {epoch}: {percent(value) if shares else f'{value:.4g}'}"),
-            cx=f"{x:.1f}",
-            cy=f"{y:.1f}",
-            r=2.5,
-        )
-        for (x, y), (epoch, value) in zip(places, shown, strict=False)
-        if len(shown) <= _MOST_DOTS
-    ]
+    dots = []
+    for point, (epoch, value) in zip(points, shown, strict=False) if len(shown) <= _MOST_DOTS else ():
+        title = f"{curve.name}, epoch {epoch}: {percent(value) if shares else f'{value:.4g}'}"
+        dots.append(element("circle", element("title", title), cx=_tenths(point, "x"), cy=_tenths(point, "y"), r=2.5))
     colour = "others" if curve.colour is None else colour_class(curve.colour)
     return element("g", element("path", d=path), dots, class_=f"line {colour}{' more' * curve.dashed}")
+
+
+def _tenths(node: ET.Element, attribute: str) -> str:
+    return f"{float(node.get(attribute, 0)):.1f}"
 
 
 def _rounded(path: str) -> str:
@@ -317,9 +309,3 @@ def _same_span(*panels: Axes) -> None:
     for axes, (low, high) in zip(panels, limits, strict=True):
         top = min((low + high + span) / 2, max(high, 1.01))
         axes.set_ylim(top - span, top)
-
-
-def _check_shares(accuracies: Sequence[float]) -> None:
-    wrong = [value for value in accuracies if not 0 <= value <= 1]
-    if wrong:
-        raise ValueError(got(f"accuracy {wrong[0]}", need="0 to 1", do="divide percentages by 100"))

@@ -1,7 +1,7 @@
 """A diagnosis of a run from its metrics: what is wrong, why we think so, and what to do.
 
-Each check is a function that returns a finding or None. The tables `_COMPLETENESS` and `_TRAINING` at the end say when
-a check applies, and which other findings already explain what it would report.
+Each check is a function that returns a finding or None. The table `_CHECKS` at the end says which other findings
+already explain what a check would report.
 """
 
 from __future__ import annotations
@@ -9,31 +9,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from statistics import NormalDist, mean, median
 from typing import Literal
 
 from deeplda.formatting import counted, percent
 from deeplda.report.analysis import class_scores
-from deeplda.report.run_history import RunHistory, balanced_accuracy, standard_error
+from deeplda.report.run_history import RunHistory, standard_error
 from deeplda.training.config import RunConfig
 from deeplda.training.metrics import Row, Scores
 
 _DEFAULT_RATE: float = RunConfig.model_fields["learning_rate"].default
-# A trend needs this many epochs.
-_FEWEST_EPOCHS = 3
-# With fewer steps, a network has hardly left its initial state.
-_FEWEST_STEPS = 50
-# Above this accuracy, a little more is not worth a warning.
-_GOOD = 0.98
-# Below this accuracy, we look for a reason.
-_FAIR = 0.9
-# With fewer test samples, the recall of a class is not judged.
-_FEWEST_SAMPLES = 5
-# With fewer samples per class in a batch, the scatter within a class is mostly noise.
-_FEWEST_PER_CLASS = 5
-# Smaller eigenvalues are 0 within rounding error.
-_ZERO = 1e-9
+_FEWEST_EPOCHS = 3  # for a trend
+_FEWEST_STEPS = 50  # With fewer, a network has hardly left its initial state.
+_GOOD = 0.98  # Above this accuracy, a little more is not worth a warning.
+_FAIR = 0.9  # Below this accuracy, we look for a reason.
+_FEWEST_SAMPLES = 5  # With fewer test samples, the recall of a class is not judged.
+_FEWEST_PER_CLASS = 5  # With fewer samples per class in a batch, the scatter within a class is mostly noise.
+_ZERO = 1e-9  # Smaller eigenvalues are 0 within rounding error.
 
 
 @dataclass(frozen=True)
@@ -46,16 +40,8 @@ class Finding:
     do: str
 
 
+_problem, _warning = partial(Finding, "problem"), partial(Finding, "warning")
 Check = Callable[[RunHistory], Finding | None]
-
-
-@dataclass(frozen=True)
-class Rule:
-    """A check, the condition under which it applies, and the checks whose findings make it superfluous."""
-
-    check: Check
-    needs: Callable[[RunHistory], bool] = lambda _run: True
-    unless: tuple[Check, ...] = ()
 
 
 def diagnose(rows: Sequence[Row], config: RunConfig) -> list[Finding]:
@@ -64,66 +50,47 @@ def diagnose(rows: Sequence[Row], config: RunConfig) -> list[Finding]:
     A healthy run has a single finding with severity "good".
     """
     run = RunHistory(rows, config)
-    incomplete = _apply(_COMPLETENESS, run)
-    trained = _apply(_TRAINING, run) if run.epochs and loss_not_finite not in incomplete else {}
-    found = sorted([*trained.values(), *incomplete.values()], key=lambda finding: finding.severity != "problem")
-    return found or [_healthy(run)]
-
-
-def _apply(rules: Sequence[Rule], run: RunHistory) -> dict[Check, Finding]:
+    diverged = loss_not_finite(run)
     found: dict[Check, Finding] = {}
-    for rule in rules:
-        explained = any(check in found for check in rule.unless)
-        if not explained and rule.needs(run) and (finding := rule.check(run)):
-            found[rule.check] = finding
-    return found
+    for check, explanations in _CHECKS.items() if run.epochs and not diverged else ():
+        if found.keys().isdisjoint(explanations) and (finding := check(run)):
+            found[check] = finding
+    findings = [finding for finding in (*found.values(), diverged, incomplete(run)) if finding]
+    return sorted(findings, key=lambda finding: finding.severity != "problem") or [_healthy(run)]
 
 
 def _healthy(run: RunHistory) -> Finding:
-    """Report that nothing is wrong, and the evidence for it."""
     seen = [f"The loss is finite ({len(run.epochs)} of {run.config.epochs} epochs)"]
     if run.eigenvalues:
         last = run.eigenvalues[-1]
         seen.append(f"the {len(last)} eigenvalues of the last batch are {last[0]:.3g} to {last[-1]:.3g}")
     if run.accuracies:
         seen.append(f"the best validation accuracy is {percent(max(run.accuracies), 1)}")
-    if len(run.epochs) < _FEWEST_EPOCHS:
+    if _short(run):
         seen.append("the run is too short to judge the learning rate or the fit")
     do = "Nothing. Look at the run with deeplda report, or use it with deeplda predict."
     return Finding("good", "Nothing is wrong with this run.", f"{'; '.join(seen)}.", do)
 
 
-# Is the run complete?
-
-
-def unfinished(run: RunHistory) -> Finding | None:
-    """The run was stopped, failed, or is still running."""
-    if run.summary is not None:
-        return None
+def incomplete(run: RunHistory) -> Finding | None:
     done = len(run.epochs)
-    diverged = f" If the message says that values are not finite, start a new run with {_lower_rate(run.config)}."
+    if run.summary and done:
+        return None
+    if run.summary:
+        do = "Nothing, if deeplda evaluate reports the scores you expect. Otherwise train again."
+        return _warning("The training history of this run is lost.", "The metrics have a summary but no epochs.", do)
+    do = "Resume it with deeplda train --resume --run RUN. If it fails again, the error message tells you why."
+    if not done:
+        do += f" If the message says that values are not finite, start a new run with {_lower_rate(run.config)}."
     return Finding(
         "warning" if done else "problem",
         f"The run is not finished: {done} of {run.config.epochs} epochs are done.",
         "The metrics have no summary, so the run was stopped, it failed, or it is still running.",
-        "Resume it with deeplda train --resume --run RUN. If it fails again, the error message tells you why."
-        f"{'' if done else diverged}",
-    )
-
-
-def epochs_lost(run: RunHistory) -> Finding | None:
-    """The metrics have a summary but no epochs."""
-    if run.epochs:
-        return None
-    return _warning(
-        "The training history of this run is lost.",
-        "The metrics have a summary but no epochs.",
-        "Nothing, if deeplda evaluate reports the scores you expect. Otherwise train again.",
+        do,
     )
 
 
 def loss_not_finite(run: RunHistory) -> Finding | None:
-    """The loss is NaN or infinite."""
     broken = [row.epoch for row in run.epochs if not math.isfinite(row.loss)]
     if not broken:
         return None
@@ -134,11 +101,7 @@ def loss_not_finite(run: RunHistory) -> Finding | None:
     )
 
 
-# Did the network learn at all?
-
-
 def few_steps(run: RunHistory) -> Finding | None:
-    """Batches are so large for the data that an epoch has only a step or two."""
     if run.summary is None or run.steps is None or run.steps >= _FEWEST_STEPS:
         return None
     if run.final is None or run.final[1].accuracy > _FAIR:
@@ -154,8 +117,7 @@ def few_steps(run: RunHistory) -> Finding | None:
 
 
 def worse_than_chance(run: RunHistory) -> Finding | None:
-    """The cross-entropy is above that of random guessing."""
-    if run.discriminant or run.groups is None:
+    if run.discriminant or run.groups is None or _short(run):
         return None
     loss, chance = run.epochs[-1].loss, math.log(run.groups)
     if loss <= 1.05 * chance:
@@ -170,15 +132,19 @@ def worse_than_chance(run: RunHistory) -> Finding | None:
 def no_progress(run: RunHistory) -> Finding | None:
     """The training batches are separated poorly, and no better at the end than at the start."""
     best = max(run.separation)
-    poor = best < 1 if run.discriminant else best < -0.5 * math.log(run.groups or 2)
-    if not poor or best - min(run.separation) > 0.1 or run.rise() > 0 or max(run.accuracies, default=0) > _GOOD:
+    poor = best < (1 if run.discriminant else -0.5 * math.log(run.groups or 2))
+    if _short(run) or not poor or best - min(run.separation) > 0.1:
         return None
-    high = run.config.learning_rate > _highest_rate(run.config)
+    if run.rise() > 0 or max(run.accuracies, default=0) > _GOOD:
+        return None
+    rate = run.config.learning_rate
+    high = rate > _highest_rate(run.config)
+    higher = f"--learning-rate {max(rate * 10, _DEFAULT_RATE):.3g} ({rate:g} here)"
     return _problem(
         f"Training made no progress: the loss went from {run.epochs[0].loss:.3g} to {run.epochs[-1].loss:.3g}.",
         f"In {len(run.epochs)} epochs, neither the loss nor the validation accuracy improved. Most likely the learning "
         f"rate is {'so large that the network died at once' if high else 'too small'}.",
-        f"Train again with {_lower_rate(run.config) if high else _higher_rate(run.config)}.",
+        f"Train again with {_lower_rate(run.config) if high else higher}.",
     )
 
 
@@ -192,7 +158,7 @@ def unstable(run: RunHistory) -> Finding | None:
         for epoch, (before, after) in enumerate(pairwise(run.validation), 2)
     ]
     worst, margin, epoch = max(falls, default=(0.0, 0.0, 0))
-    if lost < 0.3 or worst < max(0.05, margin):
+    if _short(run) or lost < 0.3 or worst < max(0.05, margin):
         return None
     before, after = run.accuracies[epoch - 2 : epoch]
     return _warning(
@@ -204,11 +170,10 @@ def unstable(run: RunHistory) -> Finding | None:
 
 
 def guessing(run: RunHistory) -> Finding | None:
-    """Guessing could reach the same balanced accuracy."""
     if run.final is None:
         return None
     part, scores = run.final
-    chance, balanced = 1 / len(scores.confusion), balanced_accuracy(scores)
+    chance, balanced = 1 / len(scores.confusion), next(iter(scores.predictors.values())).balanced_accuracy
     least = chance + 2 * math.sqrt(chance * (1 - chance) / scores.n)
     # With a handful of samples nothing can be concluded: all of them may be guessed correctly.
     if balanced > least or least >= 1:
@@ -221,15 +186,11 @@ def guessing(run: RunHistory) -> Finding | None:
     )
 
 
-# Do batches, outputs and eigenvalues suit the classes?
-
-
 def small_batch(run: RunHistory) -> Finding | None:
-    """A batch has fewer than five samples per class or subclass."""
-    assert run.groups is not None
-    size, share = run.config.batch_size, run.config.batch_size / run.groups
-    if share >= _FEWEST_PER_CLASS:
+    size = run.config.batch_size
+    if not run.discriminant or run.groups is None or size >= _FEWEST_PER_CLASS * run.groups:
         return None
+    share = size / run.groups
     kind = "classes" if run.groups == run.classes else "subclasses"
     return Finding(
         "problem" if share < 2 else "warning",
@@ -242,9 +203,8 @@ def small_batch(run: RunHistory) -> Finding | None:
 
 
 def rare_class(run: RunHistory) -> Finding | None:
-    """A class is so rare that most batches contain one sample of it or none."""
     counts = run.class_counts
-    if not counts:
+    if not run.discriminant or not counts:
         return None
     rarest = min(range(len(counts)), key=counts.__getitem__)
     share = max(counts[rarest], 0.5) / sum(counts)
@@ -258,9 +218,8 @@ def rare_class(run: RunHistory) -> Finding | None:
 
 
 def narrow_embedding(run: RunHistory) -> Finding | None:
-    """The embedding has fewer than C - 1 dimensions, too few for all discriminant directions."""
     width, classes = run.config.embedding_dim, run.classes
-    if classes is None or not isinstance(width, int) or width >= classes - 1:
+    if not run.discriminant or classes is None or not isinstance(width, int) or width >= classes - 1:
         return None
     return _warning(
         f"The embedding has {counted(width, 'dimension')} for {classes} classes.",
@@ -271,7 +230,6 @@ def narrow_embedding(run: RunHistory) -> Finding | None:
 
 
 def dead_outputs(run: RunHistory) -> Finding | None:
-    """Some outputs were the same for every sample of the last batch."""
     dead = run.epochs[-1].dead_dims
     if not dead:
         return None
@@ -285,53 +243,45 @@ def dead_outputs(run: RunHistory) -> Finding | None:
 
 
 def flat_output(run: RunHistory) -> Finding | None:
-    """Some eigenvalues were 0 in the last two epochs: the output lies in fewer dimensions than it has."""
-    empty, valid = _count_below(run, _ZERO), len(run.eigenvalues[-1])
+    empty = _count_below(run, _ZERO)
     if not empty:
         return None
-    alpha, width = run.config.alpha, run.config.width
-    wider = f"ake the network wider (--width, {width:g} here); a custom network needs at least {valid} units per layer."
-    higher = f"Raise --alpha ({alpha:g} here) to 1, as lower values reward copies. If that does not help, m"
+    alpha, width, valid = run.config.alpha, run.config.width, len(run.eigenvalues[-1])
+    do = f"make the network wider (--width, {width:g} here); a custom network needs at least {valid} units per layer."
+    if alpha < 1:
+        do = f"Raise --alpha ({alpha:g} here) to 1, as lower values reward copies. If that does not help, {do}"
     return _problem(
         f"{empty} of {valid} eigenvalues {_is(empty)} 0 within rounding error.",
         f"The network's output lies in {valid - empty} dimensions, however wide it is: a hidden layer is narrower than "
         f"{valid}, or some outputs are constant or copies of each other.",
-        f"{higher if alpha < 1 else 'M'}{wider}",
+        do[0].upper() + do[1:],
     )
 
 
 def stuck_eigenvalues(run: RunHistory) -> Finding | None:
     """In the last two epochs, some directions separated the classes no better than chance."""
-    assert run.groups is not None
-    size, valid = run.config.batch_size, len(run.eigenvalues[-1])
+    if run.groups is None:
+        return None
+    config, size = run.config, run.config.batch_size
     noise = (run.groups - 1) / max(1, size - run.groups)
     stuck = _count_below(run, noise)
     if not stuck:
         return None
+    valid, rate, highest = len(run.eigenvalues[-1]), config.learning_rate, _highest_rate(config)
+    one_sided = config.statistic in ("smallest", "hotelling")
+    steps = {
+        f"lower the learning rate: {_lower_rate(config)}; our recipes use at most {highest:g}": rate > highest,
+        "use --statistic pillai or wilks, which improve all directions at once": one_sided,
+        f"raise --alpha ({config.alpha:g} here) towards 1": config.alpha < 1,
+        f"train longer (--epochs, {config.epochs} here)": True,
+        f"try another learning rate ({rate:g} here)": rate <= highest,
+    }
     return _problem(
         f"{stuck} of {valid} eigenvalues {_is(stuck)} stuck: the smallest is {run.eigenvalues[-1][0]:.2g}.",
         f"It was {run.eigenvalues[0][0]:.2g} after the first epoch; random labels would give about {noise:.2g} in "
         f"batches of {size}. In {stuck} of {valid} directions the classes are not separated at all.",
-        _advice_for_stuck_eigenvalues(run.config),
+        f"Try these in order: {'; '.join(step for step, helps in steps.items() if helps)}.",
     )
-
-
-def _advice_for_stuck_eigenvalues(config: RunConfig) -> str:
-    """Return what can help, in the order to try it."""
-    highest, steps = _highest_rate(config), []
-    if config.learning_rate > highest:
-        steps.append(f"lower the learning rate: {_lower_rate(config)}; our recipes use at most {highest:g}")
-    if config.statistic in ("smallest", "hotelling"):
-        steps.append("use --statistic pillai or wilks, which improve all directions at once")
-    if config.alpha < 1:
-        steps.append(f"raise --alpha ({config.alpha:g} here) towards 1")
-    steps.append(f"train longer (--epochs, {config.epochs} here)")
-    if config.learning_rate <= highest:
-        steps.append(f"try another learning rate ({config.learning_rate:g} here)")
-    return f"Try these in order: {'; '.join(steps)}."
-
-
-# Which classes and parts are difficult?
 
 
 def class_not_learnt(run: RunHistory) -> Finding | None:
@@ -345,18 +295,19 @@ def class_not_learnt(run: RunHistory) -> Finding | None:
     if len(judged) < 2:
         return None
     worst = min(judged, key=judged.__getitem__)
-    others = median(recall for c, recall in judged.items() if c != worst)
-    if 2 * judged[worst] >= others:
+    recall, others = judged[worst], median(recall for c, recall in judged.items() if c != worst)
+    if 2 * recall >= others:
         return None
-    confused_with, lost = classes[worst].confused_with, judged[worst] <= 1 / len(classes)
+    confused_with, lost = classes[worst].confused_with, recall <= 1 / len(classes)
     assert confused_with is not None  # a recall this low has mistakes
     name, other = run.class_name(worst), run.class_name(confused_with)
     do = f"Look at samples of {name} and {other}. Are the labels correct, and can you tell them apart? Add samples."
-    if _is_rare(run, worst) and run.config.class_weight is None:
+    counts = run.class_counts
+    if run.config.class_weight is None and counts and counts[worst] < 0.6 * mean(counts):
         do = f"It is rarer than the others: train with --class-weight balanced, or add samples of {name}."
     return Finding(
         "problem" if lost else "warning",
-        f"Class {name} was {'not' if lost else 'hardly'} learnt: only {percent(judged[worst], 1)} of its samples are "
+        f"Class {name} was {'not' if lost else 'hardly'} learnt: only {percent(recall, 1)} of its samples are "
         "recognised.",
         f"For the other classes it is {percent(others, 1)}. On the {part} part, {classes[worst].mistakes} of its "
         f"{classes[worst].n} samples are mistaken for {other}.",
@@ -365,7 +316,6 @@ def class_not_learnt(run: RunHistory) -> Finding | None:
 
 
 def harder_test_part(run: RunHistory) -> Finding | None:
-    """The test accuracy is far below the validation accuracy: the two parts are of different kinds."""
     if run.summary is None or not isinstance(run.summary.validation, Scores) or not run.validation or run.final is None:
         return None
     test, validation = run.final[1], run.summary.validation.accuracy
@@ -381,49 +331,43 @@ def harder_test_part(run: RunHistory) -> Finding | None:
     )
 
 
-# Does it overfit or underfit? No training accuracy is logged, so the training batches have to stand in for it.
+def overfits(run: RunHistory) -> Finding | None:
+    """Training batches are well separated but validation samples are not, or less well than in earlier epochs.
 
-
-def overfits_batches(run: RunHistory) -> Finding | None:
-    """Training batches are well separated, but validation samples are not."""
+    No training accuracy is logged, so the training batches have to stand in for it.
+    """
+    if not _validated(run):
+        return None
     training, evidence = _training_accuracy(run)
-    best = max(run.accuracies)
-    if training - best < 0.1:
-        return None
-    why = (
-        f"{evidence}, so training samples are separated, but only {percent(best, 1)} of validation samples are correct."
-    )
-    return _overfitting(run.config, why)
-
-
-def past_its_best(run: RunHistory) -> Finding | None:
-    """The validation accuracy has fallen since its best while the training batches were separated better."""
-    best = max(range(len(run.validation)), key=lambda epoch: run.validation[epoch].accuracy)
+    best = max(run.validation, key=lambda scores: scores.accuracy)
+    epoch, highest = run.validation.index(best), percent(best.accuracy, 1)
     late = mean(scores.accuracy for scores in run.validation[-3:])
-    fallen, margin = run.validation[best].accuracy - late, 3 * standard_error(run.validation[best])
-    if fallen < max(0.03, margin) or run.separation[-1] <= run.separation[best]:
+    if training - best.accuracy >= 0.1:
+        why = f"{evidence}, so training samples are separated, but only {highest} of validation samples are correct."
+    elif best.accuracy - late >= max(0.03, 3 * standard_error(best)) and run.separation[-1] > run.separation[epoch]:
+        why = (
+            f"The validation accuracy was best in epoch {epoch + 1} ({highest}) and averaged {percent(late, 1)} in the "
+            "last three, while the training batches were separated better and better."
+        )
+    else:
         return None
-    return _overfitting(
-        run.config,
-        f"The validation accuracy was best in epoch {best + 1} ({percent(run.validation[best].accuracy, 1)}) and "
-        f"averaged {percent(late, 1)} in the last three, while the training batches were separated better and better.",
-    )
-
-
-def _overfitting(config: RunConfig, why: str) -> Finding:
-    steps = ["more training samples"]
-    if not config.flip and not config.translate:
-        steps.append("for images --flip and --translate 2")
-    steps += [f"a larger --weight-decay ({config.weight_decay:g} here)", f"a smaller --width ({config.width:g} here)"]
-    if config.patience is None:
-        steps.append("--patience 5 to stop in time")
-    return _warning("The network overfits.", why, f"These can help: {', '.join(steps)}.")
+    config = run.config
+    steps = {
+        "more training samples": True,
+        "for images --flip and --translate 2": not config.flip and not config.translate,
+        f"a larger --weight-decay ({config.weight_decay:g} here)": True,
+        f"a smaller --width ({config.width:g} here)": True,
+        "--patience 5 to stop in time": config.patience is None,
+    }
+    do = f"These can help: {', '.join(step for step, helps in steps.items() if helps)}."
+    return _warning("The network overfits.", why, do)
 
 
 def ended_early(run: RunHistory) -> Finding | None:
-    """The validation accuracy was still rising at the end."""
-    start = len(run.validation) - max(1, len(run.validation) // 3)
-    if run.summary is None or run.rise(start) <= 0.01 or not max(run.accuracies) == run.accuracies[-1] < _GOOD:
+    start = len(run.epochs) - run.third
+    if run.summary is None or not _validated(run) or run.rise(start) <= 0.01:
+        return None
+    if not max(run.accuracies) == run.accuracies[-1] < _GOOD:
         return None
     before, last = max(run.accuracies[:start]), run.accuracies[-1]
     return _warning(
@@ -436,10 +380,10 @@ def ended_early(run: RunHistory) -> Finding | None:
 def underfits(run: RunHistory) -> Finding | None:
     """Neither the training batches nor the validation accuracy improve any more, and the accuracy is not good."""
     third = max(2, run.third)
-    best, gained = max(run.accuracies), max(run.separation[-third:]) - max(run.separation[:-third])
-    if len(run.epochs) < 2 * third or best > _FAIR or run.rise(len(run.epochs) - third) > 0:
+    if not _validated(run) or len(run.epochs) < 2 * third or run.rise(len(run.epochs) - third) > 0:
         return None
-    if gained > 0.1 * (max(run.separation) - min(run.separation)):
+    best, gained = max(run.accuracies), max(run.separation[-third:]) - max(run.separation[:-third])
+    if best > _FAIR or gained > 0.1 * (max(run.separation) - min(run.separation)):
         return None
     return _warning(
         f"The network underfits: its validation accuracy has levelled off at {percent(best, 1)}.",
@@ -468,27 +412,16 @@ def _training_accuracy(run: RunHistory) -> tuple[float, str]:
     return 1 - misclassified, f"The smallest eigenvalue of the training batches is {smallest:.3g}"
 
 
-def _problem(what: str, why: str, do: str) -> Finding:
-    return Finding("problem", what, why, do)
-
-
-def _warning(what: str, why: str, do: str) -> Finding:
-    return Finding("warning", what, why, do)
-
-
 def _margin(first: Scores, second: Scores) -> float:
     """Return the difference of two accuracies that chance may explain: three standard errors."""
     return 3 * math.hypot(standard_error(first), standard_error(second))
 
 
 def _count_below(run: RunHistory, limit: float) -> int:
-    """Return how many eigenvalues were below `limit` in both of the last two epochs."""
+    """Return how many eigenvalues were below `limit` in both of the last two epochs; 0 if that is not known."""
+    if run.groups is None or len(run.eigenvalues) < 2:
+        return 0
     return min(sum(v < limit for v in found) for found in run.eigenvalues[-2:])
-
-
-def _is_rare(run: RunHistory, place: int) -> bool:
-    counts = run.class_counts
-    return bool(counts) and counts[place] < 0.6 * sum(counts) / len(counts)
 
 
 def _highest_rate(config: RunConfig) -> float:
@@ -507,58 +440,39 @@ def _lower_rate(config: RunConfig) -> str:
     return f"--learning-rate {min(config.learning_rate / 10, _DEFAULT_RATE):.3g} ({config.learning_rate:g} here)"
 
 
-def _higher_rate(config: RunConfig) -> str:
-    """Return ten times the learning rate, at least the default, as an option."""
-    return f"--learning-rate {max(config.learning_rate * 10, _DEFAULT_RATE):.3g} ({config.learning_rate:g} here)"
-
-
 def _is(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def _long_enough(run: RunHistory) -> bool:
-    return len(run.epochs) >= _FEWEST_EPOCHS
+def _short(run: RunHistory) -> bool:
+    return len(run.epochs) < _FEWEST_EPOCHS
 
 
 def _validated(run: RunHistory) -> bool:
     return len(run.validation) == len(run.epochs) >= _FEWEST_EPOCHS
 
 
-def _grouped(run: RunHistory) -> bool:
-    return run.discriminant and run.groups is not None
-
-
-def _has_spectra(run: RunHistory) -> bool:
-    return len(run.eigenvalues) >= 2 and run.groups is not None
-
-
 _UNTRAINED: tuple[Check, ...] = (few_steps, worse_than_chance, no_progress)
 _NOT_LEARNT: tuple[Check, ...] = (*_UNTRAINED, guessing)
 # A poor fit is reported only if nothing else explains it.
 _NOT_FITTED: tuple[Check, ...] = (*_NOT_LEARNT, unstable, small_batch, rare_class, narrow_embedding)
-
-_COMPLETENESS = (
-    Rule(loss_not_finite),
-    Rule(unfinished),
-    Rule(epochs_lost, unless=(unfinished,)),
-)
-# For runs with at least one epoch and a finite loss.
-_TRAINING = (
-    Rule(few_steps),
-    Rule(worse_than_chance, _long_enough, unless=(few_steps,)),
-    Rule(no_progress, _long_enough, unless=(few_steps, worse_than_chance)),
-    Rule(unstable, _long_enough, unless=_UNTRAINED),
-    Rule(small_batch, _grouped),
-    Rule(rare_class, _grouped, unless=(small_batch,)),
-    Rule(narrow_embedding, _grouped),
-    Rule(dead_outputs),
-    Rule(guessing, unless=_UNTRAINED),
-    Rule(flat_output, _has_spectra, unless=_NOT_LEARNT),
-    Rule(stuck_eigenvalues, _has_spectra, unless=(*_NOT_LEARNT, small_batch, rare_class, flat_output)),
-    Rule(class_not_learnt, unless=_NOT_LEARNT),
-    Rule(harder_test_part),
-    Rule(overfits_batches, _validated, unless=_NOT_FITTED),
-    Rule(past_its_best, _validated, unless=(*_NOT_FITTED, overfits_batches)),
-    Rule(ended_early, _validated, unless=(*_NOT_FITTED, overfits_batches, past_its_best)),
-    Rule(underfits, _validated, unless=(*_NOT_FITTED, overfits_batches, past_its_best, ended_early)),
-)
+# Checks of a run with at least one epoch and a finite loss, in this order, each with the checks whose findings make it
+# superfluous.
+_CHECKS: dict[Check, tuple[Check, ...]] = {
+    few_steps: (),
+    worse_than_chance: (few_steps,),
+    no_progress: (few_steps, worse_than_chance),
+    unstable: _UNTRAINED,
+    small_batch: (),
+    rare_class: (small_batch,),
+    narrow_embedding: (),
+    dead_outputs: (),
+    guessing: _UNTRAINED,
+    flat_output: _NOT_LEARNT,
+    stuck_eigenvalues: (*_NOT_LEARNT, small_batch, rare_class, flat_output),
+    class_not_learnt: _NOT_LEARNT,
+    harder_test_part: (),
+    overfits: _NOT_FITTED,
+    ended_early: (*_NOT_FITTED, overfits),
+    underfits: (*_NOT_FITTED, overfits, ended_early),
+}

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import numpy as np
 from matplotlib import rc_context
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
@@ -19,8 +17,7 @@ from numpy.typing import NDArray
 
 from deeplda.io import write_bytes
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-AxesArray = NDArray[np.object_]
+AxesArray = NDArray[Any]
 
 # Width of a text column in inches.
 WIDTH = 16 / 2.54
@@ -85,19 +82,15 @@ def class_styles(classes: int) -> list[ClassStyle]:
     There are ten colours; from the ninth class on, line styles change too, so that up to 32 classes all differ.
     Markers also differ among any ten consecutive classes.
     """
+    shades, markers = len(_COLOURS), len(_MARKERS)
     return [
-        ClassStyle(
-            _COLOURS[i % len(_COLOURS)],
-            _LINES[i // 8 % len(_LINES)],
-            _MARKERS[(i + i // len(_COLOURS)) % len(_MARKERS)],
-        )
+        ClassStyle(_COLOURS[i % shades], _LINES[i // 8 % len(_LINES)], _MARKERS[(i + i // shades) % markers])
         for i in range(classes)
     ]
 
 
-def in_style(function: _Function) -> _Function:
-    """Decorate a function to draw with our settings without changing matplotlib's own."""
-    return rc_context(_SETTINGS)(function)
+# Decorates a function to draw with our settings without changing matplotlib's own.
+in_style = rc_context(_SETTINGS)
 
 
 @in_style
@@ -109,14 +102,14 @@ def new_figure(height: float, title: str) -> Figure:
     return figure
 
 
-def grid_of(figure: Figure, count: int, columns: int, **keywords: Any) -> tuple[AxesArray, list[Axes]]:
-    """Return `count` axes in rows of `columns`: an array with None in unused places, and the axes in order."""
+def grid_of(figure: Figure, count: int, columns: int, **keywords: Any) -> AxesArray:
+    """Return `count` axes in rows of `columns`, with None in unused places."""
     rows = -(-count // columns)
-    array = figure.subplots(rows, columns, squeeze=False, **keywords)
+    array: AxesArray = figure.subplots(rows, columns, squeeze=False, **keywords)
     for place in range(count, rows * columns):
         figure.delaxes(array.flat[place])
         array.flat[place] = None
-    return array, list(array.flat[:count])
+    return array
 
 
 def short(name: str, longest: int = 28) -> str:
@@ -129,12 +122,11 @@ def short(name: str, longest: int = 28) -> str:
 
 def class_legend(figure: Figure, class_names: Sequence[str], *, lines: bool, note: str = "") -> None:
     """Add a legend of the classes below the figure, as lines or as markers, under a note."""
-    handles = [
-        Line2D([], [], color=style.colour, linestyle=style.line, linewidth=2)
-        if lines
-        else Line2D([], [], color=style.colour, linestyle="none", marker=style.marker, markersize=5)
-        for style in class_styles(len(class_names))
-    ]
+    handles = []
+    for style in class_styles(len(class_names)):
+        line: Any = style.line if lines else "none"
+        marker = "none" if lines else style.marker
+        handles.append(Line2D([], [], color=style.colour, linestyle=line, linewidth=2, marker=marker, markersize=5))
     figure_legend(figure, handles, [short(name) for name in class_names], note)
 
 
@@ -161,10 +153,10 @@ def percent_tick(value: float, _place: int | None = None) -> str:
 def save(figure: Figure, folder: Path, name: str) -> tuple[Path, Path]:
     """Write NAME.png (150 dpi) and NAME.svg into `folder`, both atomically, and return the two paths."""
     folder.mkdir(parents=True, exist_ok=True)
-    png, drawing = folder / f"{name}.png", folder / f"{name}.svg"
-    write_bytes(png, _rendered(figure, "png"))
-    write_bytes(drawing, _rendered(figure, "svg"))
-    return png, drawing
+    files = folder / f"{name}.png", folder / f"{name}.svg"
+    for file in files:
+        write_bytes(file, _rendered(figure, file.suffix[1:]))
+    return files
 
 
 def svg(figure: Figure) -> str:

@@ -87,8 +87,8 @@ def densities(
     styles = class_styles(len(class_names))
     best = separated_class(embedding, labels) if len(np.unique(labels)) > 1 else np.full(dimensions, -1)
     figure = new_figure(0.2 + 1.25 * -(-shown // _DENSITY_COLUMNS), title)
-    array, panels = grid_of(figure, shown, min(shown, _DENSITY_COLUMNS), sharey=True)
-    for j, axes in enumerate(panels):
+    panels = grid_of(figure, shown, min(shown, _DENSITY_COLUMNS), sharey=True)
+    for j, axes in enumerate(panels.flat[:shown]):
         _draw_densities(axes, np.asarray(embedding[:, j], np.float64), labels, styles, best[j])
         separated = f": {short(class_names[best[j]], 18)}" if best[j] >= 0 else ""
         axes.set_title(f"dimension {j + 1}{separated}", loc="left")
@@ -96,7 +96,7 @@ def densities(
     if shown < dimensions:
         note = f"the first {shown} of {dimensions} dimensions, {dimensions - shown} not shown\n{note}"
     class_legend(figure, class_names, lines=True, note=note)
-    return figure, array
+    return figure, panels
 
 
 @in_style
@@ -144,17 +144,16 @@ def embedding_plane(
     """Draw samples in their first two discriminant coordinates (n, 2), with the name of each class at its centre."""
     figure = new_figure(4.2, title)
     axes = figure.subplots()
+    many = len(labels) > _MOST_SHAPES
+    size = 9 if many else 16
     order = np.random.default_rng(0).permutation(len(labels))
     points, which = np.asarray(coordinates, np.float64)[order], np.asarray(labels)[order]
     for c, style in enumerate(class_styles(len(class_names))):
-        mine = points[which == c]
-        if not len(mine):
-            continue
-        many = len(labels) > _MOST_SHAPES
-        axes.scatter(
-            mine[:, 0], mine[:, 1], s=9 if many else 16, color=style.colour, marker=style.marker, alpha=0.55,
-            linewidths=0, rasterized=many,
-        )  # fmt: skip
+        x, y = points[which == c].T
+        if len(x):
+            axes.scatter(
+                x, y, s=size, color=style.colour, marker=style.marker, alpha=0.55, linewidths=0, rasterized=many
+            )
     axes.set_aspect("equal", adjustable="datalim")
     if len(class_names) <= _MOST_NAMES:
         _name_classes(axes, points, which, class_names)
@@ -191,9 +190,8 @@ def confusion_matrix(
     axes.set_xlabel("predicted")
     axes.set_ylabel("true")
     axes.spines[:].set_visible(False)
-    bar = figure.colorbar(
-        image, ax=axes, shrink=0.6, format=FuncFormatter(percent_tick), label="share of the true class"
-    )
+    form = FuncFormatter(percent_tick)
+    bar = figure.colorbar(image, ax=axes, shrink=0.6, format=form, label="share of the true class")
     bar.outline.set_visible(False)
     return figure, axes
 
@@ -214,20 +212,19 @@ def worst_mistakes(
     count = min(len(images), _MOST_MISTAKES)
     if not count:
         figure = new_figure(1.0, title)
-        array, (axes,) = grid_of(figure, 1, 1)
-        axes.set_axis_off()
-        axes.text(0.5, 0.5, "no mistakes", ha="center", va="center", fontsize=10)
-        return figure, array
+        panels = grid_of(figure, 1, 1)
+        panels[0, 0].set_axis_off()
+        panels[0, 0].text(0.5, 0.5, "no mistakes", ha="center", va="center", fontsize=10)
+        return figure, panels
     figure = new_figure(0.3 + 1.6 * -(-count // _MISTAKE_COLUMNS), title)
-    array, panels = grid_of(figure, count, _MISTAKE_COLUMNS)
-    for axes, image, true, decided, sure in zip(
-        panels, _channels_last(images[:count]), true_names, decided_names, confidence, strict=False
-    ):
+    panels = grid_of(figure, count, _MISTAKE_COLUMNS)
+    cells = zip(panels.flat, _channels_last(images[:count]), true_names, decided_names, confidence, strict=False)
+    for axes, image, true, decided, sure in cells:
         _show(axes, image)
         axes.set_title(f"{short(true, 16)}\nas {short(decided, 13)}\n{percent(sure, 1)}")
     if count < len(images):
         figure.supxlabel(f"the first {count} of {len(images)} mistakes", fontsize=8)
-    return figure, array
+    return figure, panels
 
 
 @in_style
@@ -353,11 +350,11 @@ def _rows(images: Mapping[str, Pixels], title: str) -> tuple[Figure, AxesArray]:
     strips = [_strip(_channels_last(found[:columns]), columns) for found in images.values()]
     height, width = strips[0].shape[:2]
     figure = new_figure(0.1 + len(strips) * (0.05 + 0.8 * WIDTH * height / width) + 0.25 * bool(title), title)
-    array, panels = grid_of(figure, len(strips), 1)
+    panels: AxesArray = figure.subplots(len(strips), squeeze=False)[:, 0]
     for axes, name, strip in zip(panels, images, strips, strict=True):
         _show(axes, strip)
         axes.set_ylabel(short(name), rotation=0, ha="right", va="center")
-    return figure, array[:, 0]
+    return figure, panels
 
 
 def _strip(images: Pixels, columns: int) -> Pixels:

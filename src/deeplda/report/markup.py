@@ -46,17 +46,21 @@ def data_block(identifier: str, data: object) -> Html:
     return Html(f'<script type="application/json" id="{escape(identifier)}">{text}</script>')
 
 
-def document(title: str, body: Child, data: object) -> str:
+def document(title: str, data: object, *body: Child) -> str:
     """Return the complete page in ASCII, with `data` for its script.
 
     Its security policy allows only this style sheet, this script and inline images, so that neither the network nor
     markup in a class name is ever used.
     """
     style, script = assets()
+    policy = (
+        f"default-src 'none'; img-src data:; style-src {_checksum(style)}; script-src {_checksum(script)}; "
+        "base-uri 'none'; form-action 'none'"
+    )
     head = element(
         "head",
         element("meta", charset="utf-8"),
-        element("meta", http_equiv="Content-Security-Policy", content=_policy(style, script)),
+        element("meta", http_equiv="Content-Security-Policy", content=policy),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
         element("meta", name="referrer", content="no-referrer"),
@@ -64,7 +68,7 @@ def document(title: str, body: Child, data: object) -> str:
         element("link", rel="icon", href="data:,"),
         element("style", Html(style)),
     )
-    content = element("body", body, data_block("data", data), element("script", Html(script)))
+    content = element("body", element("main", body), data_block("data", data), element("script", Html(script)))
     page = together(Html("<!doctype html>\n"), element("html", head, Html("\n"), content, lang="en"), Html("\n"))
     return page.encode("ascii", "xmlcharrefreplace").decode()
 
@@ -75,13 +79,6 @@ def assets() -> tuple[str, str]:
     folder = files("deeplda.report") / "assets"
     parts = [(folder / name).read_text(encoding="ascii") for name in _SCRIPTS]
     return (folder / "report.css").read_text(encoding="ascii"), '"use strict";\n{\n' + "\n".join(parts) + "}\n"
-
-
-def _policy(style: str, script: str) -> str:
-    return (
-        f"default-src 'none'; img-src data:; style-src {_checksum(style)}; script-src {_checksum(script)}; "
-        "base-uri 'none'; form-action 'none'"
-    )
 
 
 def _checksum(text: str) -> str:

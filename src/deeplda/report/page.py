@@ -12,9 +12,11 @@ from deeplda.report.components import (
     class_table,
     confusion_table,
     definitions,
+    header,
     key_figure,
     legend,
     number_cell,
+    plain_table,
     plot_controls,
     scatter,
     scrolling,
@@ -32,26 +34,17 @@ _MOST_HARDEST = 24
 def run_page(run: InspectedRun) -> str:
     """Return the report of one run as HTML. The same run gives the same page, byte for byte."""
     name, objective = wording.data_name(run.config), wording.objective_name(run.config)
-    body = element(
-        "main",
-        _header(run, name, objective),
-        _embedding(run),
-        _outputs(run),
-        training_section(run),
-        _classes(run),
-        _hardest(run),
-        _repeat(run),
-    )
+    body = _header(run, name, objective), _embedding(run), _outputs(run), _training(run), _classes(run), _hardest(run)
     data = {
         "classes": list(run.class_names),
         "runs": [plot_data.pack_points(run)],
         "samples": [plot_data.pack_samples(run)],
         "densities": plot_data.pack_densities(run),
     }
-    return document(f"{name}: {objective}", body, data)
+    return document(f"{name}: {objective}", data, *body, _repeat(run))
 
 
-def training_section(run: RunRecord) -> Html:
+def _training(run: RunRecord) -> Html:
     """Return loss, validation accuracy and eigenvalues over the epochs, as curves and as a table."""
     if not run.epochs:
         return section("training", "Training", "The epochs of this run are lost: metrics.jsonl does not contain them.")
@@ -110,11 +103,9 @@ def _header(run: InspectedRun, name: str, objective: str) -> Html:
         f"{'images' if run.images else 'rows'} of {shape}: {sizes}."
     )
     mirrored = summary.mirrored.get("test")
-    return element(
-        "header",
-        element("p", "deeplda report", class_="overline"),
-        element("h1", name),
-        element("p", objective[0].upper() + objective[1:], class_="subtitle"),
+    return header(
+        name,
+        objective[0].upper() + objective[1:],
         element("dl", figures, class_="figures"),
         element("p", what, class_="lead"),
         _predictors(scores.predictors, mirrored.predictors if mirrored else None),
@@ -123,27 +114,33 @@ def _header(run: InspectedRun, name: str, objective: str) -> Html:
 
 def _predictors(plain: dict[str, PredictorScores], mirrored: dict[str, PredictorScores] | None) -> Html | tuple[()]:
     """Return the scores of each predictor, also with mirror images if these were scored; the first one decides."""
-    kinds = [plain, mirrored] if mirrored else [plain]
-    if len(plain) == len(kinds) == 1:
+    if len(plain) == 1 and not mirrored:
         return ()
     columns = ["predictor", "accuracy", "balanced", "AUC", *(["mirrored", "balanced", "AUC"] if mirrored else [])]
     head = [element("th", text, scope="col") for text in columns]
     rows = []
     for i, name in enumerate(plain):
         hint = () if i else element("span", " decides", class_="hint")
-        cells = [element("td", cell) for kind in kinds for cell in wording.score_cells(kind[name])]
-        rows.append(element("tr", element("th", wording.PREDICTOR_NAMES.get(name, name), hint, scope="row"), cells))
-    table = element("table", element("thead", element("tr", head)), element("tbody", rows), class_="predictors")
-    return scrolling("Scores of the predictors", table)
+        cells = []
+        for scores in [plain[name], mirrored[name]] if mirrored else [plain[name]]:
+            auc = "-" if scores.auc is None else f"{scores.auc:.4f}"
+            texts = percent(scores.accuracy), percent(scores.balanced_accuracy), auc
+            cells += [element("td", text) for text in texts]
+        rows.append((element("th", wording.PREDICTOR_NAMES.get(name, name), hint, scope="row"), cells))
+    return scrolling("Scores of the predictors", plain_table(element("tr", head), rows, "predictors"))
 
 
 def _embedding(run: InspectedRun) -> Html:
     total, shown = run.sizes["test"], len(run.labels)
     sample = f"{shown:,} of the {total:,} test samples are shown, stratified by class. " if shown < total else ""
-    lead = (
-        f"Each point is a test sample. {wording.axes_note(run.card)} {sample}"
-        "Point at a sample to see it, or focus the plot and use the arrow keys."
-    )
+    axes = "The axes are the directions that separate the training classes best."
+    if "softmax" in run.card.predictors:
+        axes = (
+            "Cross-entropy has no discriminant directions of its own, so the axes are those of classic LDA fitted to "
+            "the network's outputs for training samples."
+        )
+    look = "Point at a sample to see it, or focus the plot and use the arrow keys."
+    lead = f"Each point is a test sample. {axes} {sample}{look}"
     controls = plot_controls(run.axes[: plot_data.MOST_AXES])
     return section("embedding", "Embedding", lead, controls, legend(run.class_names), scatter(0))
 
@@ -160,24 +157,18 @@ def _outputs(run: InspectedRun) -> Html:
         for ratio, accuracy in zip(run.fisher_ratios[:count], run.single_accuracies[:count], strict=True)
     ]
     label = element("label", "output ", element("output", 1, for_="dimension"), f" of {outputs}", for_="dimension")
-    slider = element(
-        "input", type="range", id="dimension", min=1, max=count, value=1, aria_describedby="dimension-figures"
-    )
+    about = "dimension-figures"
+    slider = element("input", type="range", id="dimension", min=1, max=count, value=1, aria_describedby=about)
     bars = _accuracy_bars(run.single_accuracies[:count], 1 / len(run.class_names))
-    return section(
-        "dimensions",
-        "One output at a time",
-        lead,
-        legend(run.class_names),
-        element(
-            "figure",
-            element("svg", class_="densities", viewBox="0 0 720 300", role="img", aria_label="Class densities"),
-            element("div", bars, slider, class_="slider"),
-            label,
-            element("p", notes[0], id="dimension-figures", class_="status", aria_live="polite"),
-        ),
-        element("ol", [element("li", note) for note in notes], id="dimension-notes", hidden=True),
+    figure = element(
+        "figure",
+        element("svg", class_="densities", viewBox="0 0 720 300", role="img", aria_label="Class densities"),
+        element("div", bars, slider, class_="slider"),
+        label,
+        element("p", notes[0], id=about, class_="status", aria_live="polite"),
     )
+    all_notes = element("ol", [element("li", note) for note in notes], id="dimension-notes", hidden=True)
+    return section("dimensions", "One output at a time", lead, legend(run.class_names), figure, all_notes)
 
 
 def _accuracy_bars(accuracies: Floats, chance: float) -> Html:
@@ -263,23 +254,18 @@ def _hardest_rows(run: InspectedRun, places: NDArray[np.intp]) -> Html:
 
 
 def _repeat(run: InspectedRun) -> Html:
-    chosen = [(name.replace("_", " "), str(value)) for name, value in wording.chosen_settings(run.config).items()]
+    chosen = {name.replace("_", " "): str(value) for name, value in wording.chosen_settings(run.config).items()}
+    lists = {
+        "Settings that differ from the defaults": chosen,
+        "Environment": wording.environment_table(run.environment),
+    }
+    columns = [element("div", element("h3", title), definitions(pairs)) for title, pairs in lists.items()]
+    settings = element("summary", "All settings (run.toml)"), element("pre", run.config.to_toml(), tabindex=0)
     return section(
         "again",
         "Repeat this run",
         "The same settings and the same data give the same run:",
         element("pre", element("code", wording.command(run.config)), class_="command", tabindex=0),
-        element(
-            "div",
-            element("div", element("h3", "Settings that differ from the defaults"), definitions(chosen)),
-            element(
-                "div", element("h3", "Environment"), definitions(wording.environment_table(run.environment).items())
-            ),
-            class_="columns",
-        ),
-        element(
-            "details",
-            element("summary", "All settings (run.toml)"),
-            element("pre", run.config.to_toml(), tabindex=0),
-        ),
+        element("div", columns, class_="columns"),
+        element("details", settings),
     )

@@ -39,13 +39,14 @@ def pack_points(run: InspectedRun, samples: int = 0) -> dict[str, object]:
 
     `samples` is the place of their names and images in the page's data.
     """
-    coordinates = run.coordinates[:, :MOST_AXES]
+    coordinates = run.coordinates[:, :MOST_AXES].astype(np.float64)
     low, high = coordinates.min(0), coordinates.max(0)
+    steps = np.round((coordinates - low) / np.where(high > low, high - low, 1.0) * _STEPS)
     return {
         "axes": list(run.axes[:MOST_AXES]),
         "low": low.tolist(),
         "high": high.tolist(),
-        "coordinates": _packed(_in_steps(coordinates, low, high).T, "<u2"),
+        "coordinates": _packed(steps.T, "<u2"),
         "labels": _packed(run.labels, "<u2"),
         "decided": _packed(run.decided, "<u2"),
         "probabilities": _packed(np.round(run.probabilities * _STEPS), "<u2"),
@@ -66,11 +67,13 @@ def pack_densities(run: InspectedRun) -> dict[str, object]:
     """Pack the density of each class along each output; the curves of an output share one scale."""
     low, high, found = [], [], []
     for values in run.embedding[:, :MOST_DIMENSIONS].astype(np.float64).T:
-        ends = _density_ends(values)
-        curves = class_densities(values, run.labels, len(run.class_names), ends, _DENSITY_POINTS)
+        # Leave out the outermost 0.1 % on each side, and add a margin for the tails.
+        start, end = (float(end) for end in np.quantile(values, [0.001, 0.999]))
+        margin = 0.25 * (end - start) or max(abs(end) * 1e-3, 1e-6)
+        low.append(start - margin)
+        high.append(end + margin)
+        curves = class_densities(values, run.labels, len(run.class_names), (low[-1], high[-1]), _DENSITY_POINTS)
         found.append(np.round(curves * (_STEPS / (curves.max() or 1.0))))
-        low.append(ends[0])
-        high.append(ends[1])
     return {
         "low": low,
         "high": high,
@@ -117,18 +120,6 @@ def image_uri(image: Pixels, side: int = 96) -> str:
     return _data_uri(pixels, lossless=pixels.size <= 3 * 64**2)
 
 
-def _density_ends(values: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the range of the values without the outermost 0.1 % on each side, with a margin for the tails."""
-    low, high = (float(end) for end in np.quantile(values, [0.001, 0.999]))
-    margin = 0.25 * (high - low) or max(abs(high) * 1e-3, 1e-6)
-    return low - margin, high + margin
-
-
-def _in_steps(values: NDArray[np.float32], low: NDArray[np.float32], high: NDArray[np.float32]) -> NDArray[np.float64]:
-    span = np.where(high > low, high.astype(np.float64) - low, 1.0)
-    return np.round((values - low.astype(np.float64)) / span * _STEPS)
-
-
 def _packed(array: NDArray[np.generic], dtype: str) -> str:
     return base64.b64encode(np.ascontiguousarray(array, dtype=dtype).tobytes()).decode()
 
@@ -155,10 +146,6 @@ def _image(pixels: Pixels) -> Image.Image:
 
 
 def _data_uri(pixels: Pixels, *, lossless: bool) -> str:
-    stream = io.BytesIO()
-    if lossless:
-        _image(pixels).save(stream, "PNG", optimize=True)
-    else:
-        _image(pixels).save(stream, "JPEG", quality=85)
-    kind = "png" if lossless else "jpeg"
+    stream, kind = io.BytesIO(), "png" if lossless else "jpeg"
+    _image(pixels).save(stream, kind, optimize=lossless, quality=85)
     return f"data:image/{kind};base64,{base64.b64encode(stream.getvalue()).decode()}"

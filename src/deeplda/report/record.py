@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from deeplda.data import Data, Part
+from deeplda.data import Data
 from deeplda.errors import InputError
 from deeplda.loading import load
 from deeplda.model import Model, ModelCard
@@ -26,8 +26,6 @@ from deeplda.training.preparation import read_data
 from deeplda.training.run_folder import read_environment, read_metrics, summary_row
 
 _SEED = 0
-# Number of test samples shown, at most.
-_SHOWN_SAMPLES = 10_000
 # Number of training samples from which the discriminant directions of a cross-entropy network are computed.
 _FIT_SAMPLES = 5_000
 
@@ -145,11 +143,10 @@ class InspectedRun(RunRecord):
 
 def read_record(folder: Path) -> RunRecord:
     """Read the record of a finished run. Raises InputError if the folder is not a run, or the run is not finished."""
-    config = RunConfig.of(folder)
-    summary = summary_row(folder)
+    config, summary = RunConfig.of(folder), summary_row(folder)
     if summary is None:
-        resume = f"deeplda train --resume --run {folder}"
-        raise InputError(f"{folder} is not finished", need="a finished run", do=resume)
+        do = f"deeplda train --resume --run {folder}"
+        raise InputError(f"{folder} is not finished", need="a finished run", do=do)
     if summary.class_names is None:
         raise InputError(f"{folder} is the autoencoder of a run: pass the folder of the run itself")
     epochs = [row for row in read_metrics(folder) if isinstance(row, EpochRow)]
@@ -159,7 +156,7 @@ def read_record(folder: Path) -> RunRecord:
 def inspect_run(
     folder: Path,
     *,
-    points: int = _SHOWN_SAMPLES,
+    points: int = 10_000,
     data_dir: Path | None = None,
     network: str | None = None,
     model: Model | None = None,
@@ -177,12 +174,8 @@ def inspect_run(
     Raises InputError if the run is not finished, or if its model or data cannot be read.
     """
     record = read_record(folder)
-    return _inspect(
-        record,
-        load(record.path, network=network) if model is None else model,
-        read_data(_with_data_dir(record.config, data_dir)) if data is None else data,
-        points,
-    )
+    model = load(folder, network=network) if model is None else model
+    return _inspect(record, model, read_data(_with_data_dir(record.config, data_dir)) if data is None else data, points)
 
 
 def inspect_runs(
@@ -209,7 +202,6 @@ def finished_trials(sweep: Path) -> list[RunRecord]:
 
 
 def is_sweep(folder: Path) -> bool:
-    """Return whether a folder is that of a sweep."""
     return (folder / "sweep.toml").is_file()
 
 
@@ -223,10 +215,12 @@ def _inspect(record: RunRecord, model: Model, data: Data, points: int) -> Inspec
     shown = data.test.take(places)
     embedding = torch.cat(list(model.embeddings(shown.inputs)))
     if not embedding.isfinite().all():
-        what = f"the model of {record.path} computes values that are not finite"
-        raise InputError(what, need="finite values", do="train again")
-    scores, statistics = model.class_scores(embedding).detach().cpu(), _statistics(model, data.train)
-    embedding = embedding.cpu()
+        raise InputError(f"the model of {record.path} computes values that are not finite: train again")
+    scores, embedding = model.class_scores(embedding).detach().cpu(), embedding.cpu()
+    statistics = model.statistics
+    if statistics is None:  # the model of a cross-entropy run keeps none
+        some = stratified_sample(data.train.labels, _FIT_SAMPLES, _SEED)
+        statistics = gather_statistics(model, data.train.take(some))
     coordinates, axes = _coordinates(statistics, model.card, embedding)
     fisher, accuracy = _power(_class_means(statistics, model.card), shown.labels, embedding.numpy())
     return InspectedRun(
@@ -249,18 +243,10 @@ def _inspect(record: RunRecord, model: Model, data: Data, points: int) -> Inspec
 
 def _check_unchanged(record: RunRecord, model: Model, data: Data) -> None:
     """Raise InputError if the data is not the data that the scores of the run were computed on."""
-    fingerprint = record.environment.data_fingerprint or data.fingerprint
-    trained_on = model.class_names, model.card.sample_shape, fingerprint
+    trained_on = model.class_names, model.card.sample_shape, record.environment.data_fingerprint or data.fingerprint
     if (data.class_names, data.sample_shape, data.fingerprint) != trained_on:
         what = f"{record.config.data} has changed since {record.path} was trained"
         raise InputError(what, need="the original data", do="restore it, or train again")
-
-
-def _statistics(model: Model, train: Part) -> FeatureStatistics:
-    """Return the statistics of the training part from the model; for cross-entropy, which keeps none, compute them."""
-    if model.statistics is not None:
-        return model.statistics
-    return gather_statistics(model, train.take(stratified_sample(train.labels, _FIT_SAMPLES, _SEED)))
 
 
 def _coordinates(
@@ -271,7 +257,10 @@ def _coordinates(
     If there is only one, a second coordinate spreads the samples at random to keep them from overlapping.
     """
     alpha = 1.0 if "softmax" in card.predictors else card.alpha
-    directions = _with_fixed_sign(discriminant_directions(statistics, alpha, card.lam).flip(0))
+    directions = discriminant_directions(statistics, alpha, card.lam).flip(0)
+    # The sign that the solver returns is arbitrary: make the largest entry of each direction positive.
+    largest = directions.gather(1, directions.abs().argmax(1, keepdim=True))
+    directions = directions * torch.where(largest < 0, -1.0, 1.0)
     eigenvalues = ((directions @ statistics.between()) * directions).sum(1).tolist()
     mean = statistics.counts @ statistics.means / statistics.counts.sum()
     found = ((embedding.double() - mean) @ directions.T).float().numpy()
@@ -282,16 +271,10 @@ def _coordinates(
     return np.concatenate([found, spread], 1), (*names, "random spread, no meaning")
 
 
-def _with_fixed_sign(directions: torch.Tensor) -> torch.Tensor:
-    """Flip rows so that their largest entry is positive: the sign that the solver returns is arbitrary."""
-    largest = directions.gather(1, directions.abs().argmax(1, keepdim=True))
-    return directions * torch.where(largest < 0, -1.0, 1.0)
-
-
 def _class_means(statistics: FeatureStatistics, card: ModelCard) -> Floats:
     """Return the mean of the training samples of each class, (C, d), also if the statistics are of subclasses."""
-    classes, means = len(card.class_names), statistics.means
-    if len(means) == classes:
+    means = statistics.means
+    if len(means) == len(card.class_names):
         return np.asarray(means)
     member = torch.nn.functional.one_hot(torch.tensor(card.subclass_map.parents)).T * statistics.counts
     return np.asarray(member @ means / member.sum(1, keepdim=True))
@@ -303,5 +286,4 @@ def _power(means: Floats, labels: NDArray[np.int64], embedding: NDArray[np.float
         nothing = np.full(embedding.shape[1], np.nan)
         return nothing, nothing
     # In one dimension LDA is the nearest class mean, so the means can stand in for the training samples.
-    accuracy = single_dimension_accuracy(means, np.arange(len(means)), embedding, labels)
-    return fisher_ratios(embedding, labels), accuracy
+    return fisher_ratios(embedding, labels), single_dimension_accuracy(means, np.arange(len(means)), embedding, labels)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,6 @@ from deeplda.subclasses import Clusters
 from deeplda.training.config import RunConfig
 from deeplda.training.preparation import read_data
 from deeplda.training.progress import Progress, TerminalProgress
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # Number of samples shown of each run in a comparison, at most.
 _POINTS_COMPARED = 2_000
@@ -46,13 +43,8 @@ def write_report(
 
     Args:
         figures: also write the figures, as PNG and SVG, to figures/ in the run folder.
-        data_dir: folder of the known data sets, if it has moved.
-        network: the code of a custom network, as in `deeplda.load`.
-        model, data: the run's model and data (labelled with classes, not subclasses), if they are in memory already;
-            otherwise they are read from disk.
+        data_dir, network, model, data: see `inspect_run`, which also says what raises.
         progress: reports progress; by default to the terminal.
-
-    Raises InputError if the run is not finished, or if its model or data cannot be read.
     """
     progress = progress or TerminalProgress()
     file = output or folder / "report.html"
@@ -60,33 +52,19 @@ def write_report(
         run = inspect_run(folder, data_dir=data_dir, network=network, model=model, data=data)
         write_text(file, run_page(run))
         if figures:
-            write_figures(run, folder / "figures")
+            _write_figures(run, folder / "figures")
     return file
 
 
 def write_comparison(
-    title: str,
-    records: Sequence[RunRecord],
-    output: Path,
-    *,
-    data_dir: Path | None = None,
-    network: str | None = None,
-    progress: Progress | None = None,
+    title: str, records: Sequence[RunRecord], output: Path, *, data_dir: Path | None = None, network: str | None = None
 ) -> Path:
     """Write the page that compares runs to `output` and return its path. Raises InputError like `write_report`."""
-    progress = progress or TerminalProgress()
     check_comparable(records)
-    with progress.status(f"comparing {len(records)} runs"):
+    with TerminalProgress().status(f"comparing {len(records)} runs"):
         drawn = inspect_runs(records[:MOST_DRAWN], points=_POINTS_COMPARED, data_dir=data_dir, network=network)
         write_text(output, comparison_page(title, records, drawn))
     return output
-
-
-def write_figures(run: InspectedRun, folder: Path) -> list[Path]:
-    """Draw all figures of a run into `folder` as PNG and SVG; return the PNG files."""
-    from deeplda.report.figures import save
-
-    return [save(figure, folder, name)[0] for name, figure in _figures(run)]
 
 
 def write_subclass_figures(folder: Path, progress: Progress, data: Data | None = None) -> list[Path]:
@@ -122,7 +100,8 @@ def write_subclass_figures(folder: Path, progress: Progress, data: Data | None =
         sheet = {names[subclass]: images[nearest[subclass]] for subclass in own}
         title = f"{class_name}: training images closest to the centre of each subclass"
         figure, _ = figures.subclass_sheet(sheet, title=title)
-        files.append(figures.save(figure, folder / "figures", f"subclasses-{_file_name(place, class_name)}")[0])
+        safe = re.sub("[^A-Za-z0-9]", "-", class_name)[:40]
+        files.append(figures.save(figure, folder / "figures", f"subclasses-{place}-{safe}")[0])
     return files
 
 
@@ -136,28 +115,27 @@ def nearest_to_centres(embedding: NDArray[np.float32], clusters: Clusters) -> li
     return nearest
 
 
-def _figures(run: InspectedRun) -> Iterator[tuple[str, Figure]]:
+def _write_figures(run: InspectedRun, folder: Path) -> None:
+    """Draw all figures of a run into `folder`, as PNG and SVG."""
     from deeplda.report import figures
 
     names = run.class_names
-    yield "learning-curves", figures.learning_curves([*run.epochs, run.summary])[0]
+    drawn = {
+        "learning-curves": figures.learning_curves([*run.epochs, run.summary]),
+        "confusion": figures.confusion_matrix(run.scores.confusion, names),
+        "embedding": figures.embedding_plane(run.coordinates[:, :2], run.labels, names, axis_names=run.axes),
+        "densities": figures.densities(run.embedding, run.labels, names),
+    }
     if run.spectra:
-        yield "eigenvalues", figures.eigenvalue_spectrum([row.epoch for row in run.epochs], run.spectra)[0]
-    yield "confusion", figures.confusion_matrix(run.scores.confusion, names)[0]
-    yield "embedding", figures.embedding_plane(run.coordinates[:, :2], run.labels, names, axis_names=run.axes)[0]
-    yield "densities", figures.densities(run.embedding, run.labels, names)[0]
+        drawn["eigenvalues"] = figures.eigenvalue_spectrum([row.epoch for row in run.epochs], run.spectra)
     if len(np.unique(run.labels)) > 1:
         best = [names[c] if c >= 0 else "none" for c in separated_class(run.embedding, run.labels)]
-        yield "dimension-power", figures.dimension_power(run.fisher_ratios, run.single_accuracies, best)[0]
+        drawn["dimension-power"] = figures.dimension_power(run.fisher_ratios, run.single_accuracies, best)
     if run.images:
         places, mistakes = run.hardest(_MOST_MISTAKES)
         wrong = places if mistakes else places[:0]
         true, decided = ([names[c] for c in which[wrong]] for which in (run.labels, run.decided))
         images = run.samples[wrong].astype(np.uint8)
-        yield "mistakes", figures.worst_mistakes(images, true, decided, run.probabilities[wrong])[0]
-
-
-def _file_name(place: int, class_name: str) -> str:
-    """Return a safe file name for a class."""
-    plain = "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in class_name)
-    return f"{place}-{plain[:40]}"
+        drawn["mistakes"] = figures.worst_mistakes(images, true, decided, run.probabilities[wrong])
+    for name, (figure, _) in drawn.items():
+        figures.save(figure, folder, name)

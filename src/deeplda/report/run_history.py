@@ -115,8 +115,3 @@ def standard_error(scores: Scores) -> float:
     """Return the standard error of the accuracy. It is never 0, as further samples could always be misclassified."""
     share = (scores.accuracy * scores.n + 1) / (scores.n + 2)
     return math.sqrt(share * (1 - share) / scores.n)
-
-
-def balanced_accuracy(scores: Scores) -> float:
-    """Return the balanced accuracy of the deciding predictor."""
-    return next(iter(scores.predictors.values())).balanced_accuracy

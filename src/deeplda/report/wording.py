@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deeplda.formatting import counted, flops, percent
+from deeplda.formatting import counted, flops
 from deeplda.training.config import RunConfig
 
 if TYPE_CHECKING:
-    from deeplda.model import ModelCard
     from deeplda.report.record import Environment, RunRecord
-    from deeplda.training.metrics import PredictorScores, SummaryRow
+    from deeplda.training.metrics import SummaryRow
 
 PREDICTOR_NAMES = {
     "hyperplanes": "hyperplanes",
@@ -21,8 +20,6 @@ PREDICTOR_NAMES = {
     "classic_lda": "classic LDA",
     "softmax": "softmax",
 }
-# Settings that say where a run was computed and how often it was saved; they do not change its result.
-_CIRCUMSTANCES = frozenset({"data_dir", "device", "checkpoint_seconds"})
 
 
 def data_name(config: RunConfig) -> str:
@@ -49,7 +46,9 @@ def chosen_settings(config: RunConfig) -> dict[str, str | int | float]:
 
 def differing_settings(records: Sequence[RunRecord]) -> list[str]:
     """Return the settings in which runs differ."""
-    settings = [record.config.model_dump(mode="json", exclude=set(_CIRCUMSTANCES)) for record in records]
+    # Where a run was computed and how often it was saved do not change its result.
+    circumstances = {"data_dir", "device", "checkpoint_seconds"}
+    settings = [record.config.model_dump(mode="json", exclude=circumstances) for record in records]
     return [name for name in settings[0] if any(other[name] != settings[0][name] for other in settings)]
 
 
@@ -63,25 +62,9 @@ def command(config: RunConfig) -> str:
     return shlex.join(words)
 
 
-def score_cells(scores: PredictorScores) -> list[str]:
-    """Return accuracy, balanced accuracy and area under the ROC curve of a predictor for a table."""
-    auc = "-" if scores.auc is None else f"{scores.auc:.4f}"
-    return [percent(scores.accuracy), percent(scores.balanced_accuracy), auc]
-
-
 def kept_epoch(summary: SummaryRow) -> str:
     """Say why the model of an epoch was kept: "of 30, the best by validation"."""
     return f"of {summary.epochs}, " + ("the best by validation" if summary.validation else "the last")
-
-
-def axes_note(card: ModelCard) -> str:
-    """Say what the coordinates of the embedding are."""
-    if "softmax" in card.predictors:
-        return (
-            "Cross-entropy has no discriminant directions of its own, so the axes are those of classic LDA fitted to "
-            "the network's outputs for training samples."
-        )
-    return "The axes are the directions that separate the training classes best."
 
 
 def machine(environment: Environment) -> str:
