@@ -18,8 +18,7 @@ def report(
     ] = None,
     open_: Annotated[bool, Parameter(name="--open", negative="", help="Open the page in the browser.")] = False,
     figures: Annotated[
-        bool,
-        Parameter(negative="", help="Also write the figures of a single run to its figures/, as PNG and SVG."),
+        bool, Parameter(negative="", help="Also write the figures of a single run to its figures/, as PNG and SVG.")
     ] = False,
     data_dir: Annotated[Path | None, Parameter(help="Folder of the known data sets, if it has moved.")] = None,
     network: Annotated[str | None, Parameter(help="For a custom network: module.path:callable.")] = None,

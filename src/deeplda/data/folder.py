@@ -18,11 +18,7 @@ from deeplda.data.images import SUFFIXES, Header, decode, in_threads, read_heade
 from deeplda.errors import InputError, one_line
 from deeplda.memory import require_memory
 
-_PART_NAMES = {
-    "train": ("train", "training"),
-    "val": ("val", "valid", "validation"),
-    "test": ("test", "testing"),
-}
+_PART_NAMES = {"train": ("train", "training"), "val": ("val", "valid", "validation"), "test": ("test", "testing")}
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
