@@ -11,6 +11,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from deeplda.cli.options import Json
 from deeplda.errors import InputError, one_line
 
 
@@ -18,7 +19,7 @@ def doctor(
     run: Annotated[Path, Parameter(help="Folder of a run, finished or not.")],
     /,
     *,
-    json_: Annotated[bool, Parameter(name="--json", negative="", help="Print one JSON object on stdout.")] = False,
+    json_: Json = False,
 ) -> None:
     """Read the metrics of a run, and print what is wrong, why we think so and what to do."""
     from deeplda.report.diagnosis import diagnose

@@ -67,8 +67,6 @@ def _wait(running: list[subprocess.Popen[bytes]]) -> int:
                 process.kill()
     codes = [process.returncode for process in running]
     if any(code < 0 for code in codes):
-        print(
-            "deeplda: a process of the job was killed; pass --resume to continue from the last checkpoint",
-            file=sys.stderr,
-        )
+        sentence = "a process of the job was killed; pass --resume to continue from the last checkpoint"
+        print(f"deeplda: {sentence}", file=sys.stderr)
     return next((code for code in codes if code > 0), 1 if any(codes) else 0)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from deeplda.cli.options import WholeNumber
+from deeplda.cli.options import Json, WholeNumber
 from deeplda.errors import InputError
 
 # Sample shapes that suit networks for other samples than small colour images.
@@ -25,7 +25,7 @@ def network(
     ] = None,
     embedding_dim: Annotated[WholeNumber, Parameter(help="Width of the output.")] = 10,
     width: Annotated[float, Parameter(help="Factor on the channels of hidden layers.")] = 1.0,
-    json_: Annotated[bool, Parameter(name="--json", negative="", help="Print one JSON object.")] = False,
+    json_: Json = False,
 ) -> None:
     """Show the layers of a network with their output shapes, parameters and FLOPs."""
     from deeplda.networks import build_network, describe
@@ -38,8 +38,9 @@ def network(
         print(json.dumps({"network": name, "input": shape, "layers": layers, "parameters": parameters, "flops": flops}))
         return
 
-    from rich.console import Console
     from rich.table import Table
+
+    from deeplda.cli.terminal import print_table
 
     table = Table("layer", title=f"{name}, input {'x'.join(map(str, shape))}", title_justify="left", show_footer=True)
     table.columns[0].footer = "all"
@@ -47,9 +48,8 @@ def network(
     table.add_column("parameters", f"{parameters:,}", justify="right")
     table.add_column("FLOPs a sample", f"{flops:,}", justify="right")
     for row in rows:
-        output = "x".join(map(str, row.output_shape))
-        table.add_row(row.layer, output, f"{row.parameters:,}", f"{row.flops:,}")
-    Console(highlight=False, markup=False).print(table)
+        table.add_row(row.layer, "x".join(map(str, row.output_shape)), f"{row.parameters:,}", f"{row.flops:,}")
+    print_table(table)
 
 
 def _shape(text: str) -> tuple[int, ...]:

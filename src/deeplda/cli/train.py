@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from deeplda.cli.launcher import is_in_job, is_silent, run_job
-from deeplda.cli.options import DataSource, Json, Quiet, Recipe, WholeNumber
+from deeplda.cli.options import DataSource, Json, Quiet, Recipe, WholeNumber, flag
 from deeplda.errors import InputError, StoppedError, code_not_run
 from deeplda.extras import require
 from deeplda.formatting import duration, flops
@@ -31,11 +31,11 @@ def train(
     *,
     recipe: Recipe = None,
     run: Annotated[Path | None, Parameter(help="Folder of the run. [default: runs/DATA-OBJECTIVE]")] = None,
-    resume: Annotated[bool, Parameter(negative="", help="Resume the run from its last checkpoint.")] = False,
+    resume: Annotated[bool, flag("Resume the run from its last checkpoint.")] = False,
     processes: Annotated[WholeNumber, Parameter(help="Number of processes; each batch is split among them.")] = 1,
     json_: Json = False,
     quiet: Quiet = False,
-    tensorboard: Annotated[bool, Parameter(negative="", help="Also write each epoch for TensorBoard.")] = False,
+    tensorboard: Annotated[bool, flag("Also write each epoch for TensorBoard.")] = False,
     config: Annotated[TrainConfig, Parameter(name="*")] = TrainConfig(),  # noqa: B008  # frozen
 ) -> None:
     """Train a network and its predictors, keep the best epoch by validation, and score it on the test part."""
@@ -72,7 +72,10 @@ def train(
         if not world.first:
             return
     if not (folder / "report.html").exists():
-        _write_report(folder, settings, finished, progress)
+        from deeplda.report.report_files import write_report, write_subclass_figures
+
+        write_subclass_figures(folder, progress, data=finished.data)
+        write_report(folder, network=settings.network, model=finished.model, data=finished.data, progress=progress)
     if json_:
         print(json.dumps({"run": str(folder), **finished.summary.model_dump(exclude_unset=True)}))
     else:
@@ -147,13 +150,6 @@ def _train(folder: Path, settings: RunConfig, progress: Progress, world: World) 
 def _network_option(settings: RunConfig) -> str:
     """Return the option that permits a network of the user's own to be run again."""
     return f" --network {settings.network}" if ":" in (settings.network or "") else ""
-
-
-def _write_report(folder: Path, settings: RunConfig, finished: Finished, progress: Progress) -> None:
-    from deeplda.report.report_files import write_report, write_subclass_figures
-
-    write_subclass_figures(folder, progress, data=finished.data)
-    write_report(folder, network=settings.network, model=finished.model, data=finished.data, progress=progress)
 
 
 def _print_summary(folder: Path, summary: SummaryRow, settings: RunConfig) -> None:
