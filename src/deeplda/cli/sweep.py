@@ -192,7 +192,7 @@ def _search(base: TrialSettings, chosen: TrialSettings, axes: Grid, trials: int)
             raise InputError(f"a search has no axis {name}: leave it out, or run a grid without --search")
     (seed, *more) = axes.get("seed", [0])
     if more:
-        raise InputError("a search trains with one seed: give --seeds one, then run a grid around its best result")
+        raise InputError("a search trains with one seed: give --seeds one value, then run a grid around the best")
     settings = {name: value for name, value in settings.items() if name not in ("alpha", "lam", "seed")}
     return SweepDefinition.parse({"settings": settings, "search": {"trials": trials, "seed": seed}}, "the search")
 

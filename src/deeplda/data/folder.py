@@ -110,8 +110,7 @@ def list_images(folder: Path) -> Listing:
             )
     files = [
         ImageFile(path, part, label)
-        for part in parts
-        for label, name in enumerate(names)
+        for part, (label, name) in product(parts, enumerate(names))
         for path in image_files(classes[part][name])
     ]
     return Listing(folder, tuple(parts), names, tuple(files))
@@ -123,15 +122,14 @@ def image_files(folder: Path) -> list[Path]:
     visited: set[Path] = set()
     for where, below, names in os.walk(folder, followlinks=True):
         real = Path(where).resolve()
-        below[:] = [] if real in visited else sorted(name for name in below if not name.startswith("."))
-        if real not in visited:
-            found += [Path(where, name) for name in sorted(names) if _is_image(name)]
+        if real in visited:
+            below.clear()
+            continue
         visited.add(real)
+        below[:] = sorted(name for name in below if not name.startswith("."))
+        files = [Path(where, name) for name in sorted(names) if not name.startswith(".")]
+        found += [file for file in files if file.suffix.lower() in SUFFIXES]
     return found
-
-
-def _is_image(name: str) -> bool:
-    return not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES
 
 
 def _part_folders(folder: Path) -> dict[str, Path]:
@@ -141,15 +139,14 @@ def _part_folders(folder: Path) -> dict[str, Path]:
     for part, spellings in _PART_NAMES.items():
         present = [below[name] for name in spellings if name in below]
         if len(present) > 1:
-            both = f"{folder} has both {present[0].name}/ and {present[1].name}/"
-            raise InputError(both, need="only one of them", do="merge or rename them")
+            both = f"{present[0].name}/ and {present[1].name}/"
+            raise InputError(f"{folder} has both {both}", need="only one of them", do="merge or rename them")
         if present:
             found[part] = present[0]
     if found and "train" not in found:
         name = next(iter(found.values())).name
-        raise InputError(
-            f"{folder} has {name}/ but no train/", need="both", do=f"add train/; if {name} is itself a class, rename it"
-        )
+        do = f"add train/; if {name} is itself a class, rename it"
+        raise InputError(f"{folder} has {name}/ but no train/", need="both", do=do)
     return found or {"train": folder}
 
 

@@ -55,21 +55,11 @@ class RunGroup:
     @property
     def label(self) -> str:
         """A description such as "RDLDA alpha=0.2"."""
-        parts = [self._objective_label()]
-        if self.subclasses != 1:
-            parts.append(f"k={self.subclasses}")
-        parts += [
-            f"{key}={value:.3g}" if isinstance(value, float) else f"{key}={value}" for key, value in self.other.items()
-        ]
-        return ", ".join(parts)
-
-    def _objective_label(self) -> str:
-        if self.objective == "cce":
-            return "cross-entropy"
-        if self.objective == "dlda":
-            return "DLDA (alpha=1)"
-        name = "RDLDA" if self.objective == "rdlda" else f"LDA {self.statistic}"
-        return name if self.alpha == 1 else f"{name} alpha={self.alpha:g}"
+        names = {"cce": "cross-entropy", "dlda": "DLDA (alpha=1)", "rdlda": "RDLDA", "lda": f"LDA {self.statistic}"}
+        label = names[self.objective] + ("" if self.alpha in (None, 1) else f" alpha={self.alpha:g}")
+        axes = {"k": self.subclasses, **self.other} if self.subclasses != 1 else self.other
+        values = (f"{key}={value:.3g}" if isinstance(value, float) else f"{key}={value}" for key, value in axes.items())
+        return ", ".join([label, *values])
 
     @property
     def predictor(self) -> str:
@@ -123,9 +113,8 @@ def read_results(folder: Path) -> SweepResults:
         for name, accuracy in trial.test_accuracies().items():
             group.test.setdefault(name, {})[seed] = accuracy
     if not finished:
-        raise InputError(
-            f"{folder} has no finished trial of its {file.name}: continue with deeplda sweep --sweep {folder}"
-        )
+        do = f"continue with deeplda sweep --sweep {folder}"
+        raise InputError(f"{folder} has no finished trial of its {file.name}: {do}")
     return SweepResults(definition, tuple(groups.values()), len(finished), len(definition.trials()))
 
 

@@ -95,7 +95,7 @@ class Attempt(BaseModel):
             return cls.model_validate({**noted, **known})
         except ValidationError as error:
             first = error.errors()[0]
-            what = ": ".join((".".join(map(str, first["loc"])), first["msg"]))
+            what = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
             raise InputError(f"the storage has an invalid entry for trial {trial.number}: {what}") from None
 
     @model_validator(mode="after")
@@ -209,10 +209,11 @@ class TrialQueue:
         self.annotate(attempt, "error", sentence)
         self._end(attempt, TrialState.FAIL)
 
-    def requeue(self, attempt: Attempt) -> None:
-        """Put the trial back into the queue because this worker stops."""
-        if self._abandon(attempt, "stopped"):
-            self._enqueue_again(attempt)
+    def requeue(self, attempt: Attempt, reason: Literal["stopped", "died"] = "stopped") -> None:
+        """Put the trial back into the queue because its worker stops or has died."""
+        if self._abandon(attempt, reason):
+            now = Attempt.of(self._storage.get_trial(self.trial_id(attempt)))
+            self._enqueue(now.name, now.settings, now.drawn)
 
     def requeue_dead(self, attempt: Attempt) -> None:
         """Put the trial of a dead worker back into the queue; mark it as failed if its workers keep dying."""
@@ -221,16 +222,12 @@ class TrialQueue:
         if len(recent) == _MOST_DEATHS and not any(other.accuracy for other in recent):
             with suppress(LostTrialError):
                 self.fail(attempt, f"its worker died {_MOST_DEATHS} times before finishing an epoch")
-        elif self._abandon(attempt, "died"):
-            self._enqueue_again(attempt)
+        else:
+            self.requeue(attempt, "died")
 
     def trial_id(self, attempt: Attempt) -> int:
         """Return Optuna's id of the attempt."""
         return self._storage.get_trial_id_from_study_id_trial_number(self._study_id, attempt.number)
-
-    def _enqueue_again(self, attempt: Attempt) -> None:
-        now = Attempt.of(self._storage.get_trial(self.trial_id(attempt)))
-        self._enqueue(now.name, now.settings, now.drawn)
 
     def _enqueue(self, name: str, settings: TrialSettings, drawn: TrialSettings) -> None:
         self.study.enqueue_trial(drawn, user_attrs={"name": name, "settings": settings})
