@@ -13,7 +13,7 @@ from cyclopts.exceptions import CycloptsError
 
 from deeplda import __version__
 from deeplda.cli.launcher import is_silent
-from deeplda.errors import InputError, StoppedError, TrainingError, one_line, too_long, unwritten
+from deeplda.errors import InputError, StoppedError, TrainingError, one_line, print_warning, too_long, unwritten
 
 _HELP = """Deep linear discriminant analysis: networks with a compact, linearly separable output.
 
@@ -84,7 +84,9 @@ for _name, (_summary, _example) in _DATA_COMMANDS.items():
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0 success, 1 failure, 2 bad input, 130 Ctrl-C."""
-    warnings.showwarning = _print_warning
+    warnings.showwarning = print_warning
+    if is_silent():
+        warnings.simplefilter("ignore")
     # File names may contain bytes that are not valid text.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -126,9 +128,3 @@ def _exit(code: int, sentence: str) -> None:
     if not is_silent():
         print(f"deeplda: {one_line(sentence)}", file=sys.stderr)
     sys.exit(code)
-
-
-def _print_warning(message: Warning | str, *_where: object, **_more: object) -> None:
-    """Print a warning as one line, without its place in the code."""
-    if not is_silent():
-        print(f"deeplda: {message}", file=sys.stderr)

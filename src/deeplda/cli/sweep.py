@@ -182,11 +182,12 @@ def _search(base: TrialSettings, chosen: TrialSettings, axes: Grid, trials: int)
         raise InputError(f"a search draws {name} itself: leave --{name} out, or run a grid without --search")
     # With alpha and statistic drawn, the paper's objectives are the general one.
     if settings.pop("objective", "lda") == "cce":
-        raise InputError(
-            "a search with objective cce",
-            need="lda, whose alpha, lam and statistic it draws",
-            do="choose another recipe, or run a grid without --search",
+        need, do = (
+            "lda, whose alpha, lam and statistic it draws",
+            "choose another recipe, or run a grid without --search",
         )
+        do = "choose another recipe, or run a grid without --search"
+        raise InputError("a search with objective cce", need=need, do=do)
     for name in ("objective", "alpha", "subclasses"):
         if name in axes:
             raise InputError(f"a search has no axis {name}: leave it out, or run a grid without --search")

@@ -6,6 +6,7 @@ import json
 import signal
 import sys
 from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -60,11 +61,8 @@ def train(
     with joined_world(settings.device) as world:
         folder = world.from_first(run or _default_folder(settings, resume=resume))
         # The first process decides for all, and if it raises, all do.
-        settings = world.from_first(
-            world.together(
-                lambda: _settings_for(folder, settings, base, chosen, resume=resume) if world.first else settings
-            )
-        )
+        decide = partial(_settings_for, folder, settings, base, chosen, resume=resume)
+        settings = world.from_first(world.together(decide if world.first else lambda: settings))
         if world.first:
             _print_settings_without_effect(settings, chosen)
         progress = _progress(folder, silent=quiet or is_silent(), tensorboard=tensorboard and world.first)

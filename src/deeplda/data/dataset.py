@@ -142,9 +142,7 @@ def _split_off(part: Part, size: int, rng: np.random.Generator, name: str, kind:
 
     rest, taken = stratified_split(part.labels, size, rng)
     if not len(taken):
-        raise InputError(
-            f"{name} has {len(part)} training samples in {len(np.unique(part.labels))} classes, none to spare",
-            need=f"a class with two samples, to split off a {kind} part",
-            do=f"add samples or provide a {kind} part",
-        )
+        what = f"{name} has {len(part)} training samples in {len(np.unique(part.labels))} classes, none to spare"
+        need = f"a class with two samples, to split off a {kind} part"
+        raise InputError(what, need=need, do=f"add samples or provide a {kind} part")
     return part.take(rest), part.take(taken)

@@ -77,11 +77,8 @@ def _download(url: str, checksum: str, file: Path, progress: bool) -> Path:
     except InputError:
         raise
     except ValueError:  # pooch raises this for a wrong checksum, after removing the file
-        raise InputError(
-            f"{url} has a different checksum and was removed",
-            need=checksum,
-            do="fetch it again; if this happens again, the file on the server has changed",
-        ) from None
+        do = "fetch it again; if this happens again, the file on the server has changed"
+        raise InputError(f"{url} has a different checksum and was removed", need=checksum, do=do) from None
 
 
 @contextmanager
@@ -103,11 +100,8 @@ def _resume(part: Path, progress: bool, url: str, output_file: str, _pooch: obje
     try:
         _request(url, part, progress)
     except requests.RequestException as error:
-        raise InputError(
-            f"the connection to {url} failed after {_size(part):,} bytes ({type(error).__name__})",
-            need="a connection",
-            do="run the same command again to resume",
-        ) from None
+        what = f"the connection to {url} failed after {_size(part):,} bytes ({type(error).__name__})"
+        raise InputError(what, need="a connection", do="run the same command again to resume") from None
     part.replace(output_file)
 
 

@@ -46,11 +46,9 @@ class Listing:
         counts = Counter((file.part, file.label) for file in files)
         for part, (label, name) in product(self.parts, enumerate(self.class_names)):
             if not counts[part, label]:
-                raise InputError(
-                    f"the class {name} of {self.folder} has no readable image in its {part} part",
-                    need="at least one PNG, JPEG, BMP or WebP file",
-                    do="add images or remove the folder",
-                )
+                what = f"the class {name} of {self.folder} has no readable image in its {part} part"
+                need = "at least one PNG, JPEG, BMP or WebP file"
+                raise InputError(what, need=need, do="add images or remove the folder")
 
 
 def read_folder(folder: Path, image_size: int | None, skip_unreadable: bool) -> Source:
@@ -96,18 +94,12 @@ def list_images(folder: Path) -> Listing:
     classes = {part: {path.name: path for path in _subfolders(root)} for part, root in parts.items()}
     names = tuple(sorted(classes["train"]))
     if not names:
-        raise InputError(
-            f"{parts['train']} has no subfolders",
-            need="one subfolder of images per class",
-            do="sort the images into subfolders; if the folder is itself a class, rename it",
-        )
+        do = "sort the images into subfolders; if the folder is itself a class, rename it"
+        raise InputError(f"{parts['train']} has no subfolders", need="one subfolder of images per class", do=do)
     for part, root in parts.items():
         if odd := sorted(set(classes[part]) ^ set(names)):
-            raise InputError(
-                f"the class folders of {root} and {parts['train']} differ in {', '.join(odd)}",
-                need="the same classes in every part",
-                do="add or remove these folders",
-            )
+            what = f"the class folders of {root} and {parts['train']} differ in {', '.join(odd)}"
+            raise InputError(what, need="the same classes in every part", do="add or remove these folders")
     files = [
         ImageFile(path, part, label)
         for part, (label, name) in product(parts, enumerate(names))
@@ -177,11 +169,9 @@ def _common_size(sound: Sequence[tuple[ImageFile, Header]]) -> tuple[int, int]:
 
 
 def _different_sizes(one: Path, size: tuple[int, ...], other: Path, other_size: tuple[int, ...]) -> InputError:
-    return InputError(
-        f"{one} is {size[1]} x {size[0]} and {other} is {other_size[1]} x {other_size[0]} pixels",
-        need="the same size for all images",
-        do="pass --image-size, for example --image-size 64",
-    )
+    what = f"{one} is {size[1]} x {size[0]} and {other} is {other_size[1]} x {other_size[0]} pixels"
+    do = "pass --image-size, for example --image-size 64"
+    return InputError(what, need="the same size for all images", do=do)
 
 
 def _source(pixels: NDArray[np.uint8], kept: dict[int, ImageFile], listing: Listing) -> Source:

@@ -159,12 +159,8 @@ def _resized(source: Source, side: int) -> Source:
         raise InputError(f"{source.name} has rows of features", need="images to resize", do="leave out --image-size")
     samples = len(source.train) + len(source.val or ()) + len(source.test or ())
     require_memory(samples * source.train.inputs.shape[1] * side**2, f"{source.name} at {side} x {side}")
-    return replace(
-        source,
-        train=resized(source.train),
-        val=source.val and resized(source.val),
-        test=source.test and resized(source.test),
-    )
+    val, test = source.val and resized(source.val), source.test and resized(source.test)
+    return replace(source, train=resized(source.train), val=val, test=test)
 
 
 @dataclass(frozen=True)

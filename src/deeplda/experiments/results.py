@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import sqrt
 from pathlib import Path
@@ -129,11 +129,16 @@ def write_trials(folder: Path, definition: SweepDefinition) -> None:
         return
     rows = [(_settings_cells(trial), _result_cells(trial)) for trial in trials]
     columns = dict.fromkeys(name for part in zip(*rows, strict=True) for cells in part for name in cells)
+    write_text(folder / "trials.csv", as_csv(columns, [settings | results for settings, results in rows]))
+
+
+def as_csv(columns: Iterable[str], rows: Iterable[Mapping[str, object]]) -> str:
+    """Return rows as comma-separated values, with a line of headings."""
     stream = io.StringIO()
     writer = csv.DictWriter(stream, list(columns), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(settings | results for settings, results in rows)
-    write_text(folder / "trials.csv", stream.getvalue())
+    writer.writerows(rows)
+    return stream.getvalue()
 
 
 def percent_cell(share: float | None, digits: int = 2) -> str:

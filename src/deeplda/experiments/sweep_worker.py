@@ -26,7 +26,7 @@ from optuna.trial import Trial
 
 from deeplda.core.checks import statistics_for
 from deeplda.data import Data
-from deeplda.errors import InputError, StoppedError, TrainingError, unwritten
+from deeplda.errors import InputError, StoppedError, TrainingError, print_warning, unwritten
 from deeplda.experiments.results import write_trials
 from deeplda.experiments.sweep_definition import SweepDefinition, TrialSettings
 from deeplda.experiments.sweep_folder import Sweep, exclusive, is_locked, open_sweep, worker_file, worker_lock
@@ -261,7 +261,7 @@ def run_workers(folder: Path, url: str | None, count: int, stop: Callable[[], bo
 def _worker_process(folder: Path, url: str | None, threads: int, parent: int) -> None:
     """Work until SIGTERM arrives or the parent process is gone."""
     torch.set_num_threads(threads)
-    warnings.showwarning = _show_warning
+    warnings.showwarning = print_warning
     with asked_to_stop(signal.SIGTERM) as stopped:
         try:
             work(open_sweep(folder, url=url), lambda: stopped() or os.getppid() != parent)
@@ -273,8 +273,3 @@ def _worker_process(folder: Path, url: str | None, threads: int, parent: int) ->
             sys.exit(f"deeplda: {sentence}")
         except KeyboardInterrupt:
             sys.exit(130)
-
-
-def _show_warning(message: Warning | str, *_where: object, **_more: object) -> None:
-    """Print a warning as the command line does: one line, without the place in the code."""
-    print(f"deeplda: {message}", file=sys.stderr)
