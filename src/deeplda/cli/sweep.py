@@ -17,7 +17,6 @@ from deeplda.training.config import TrainConfig, merged, with_absolute_paths
 
 if TYPE_CHECKING:
     from deeplda.experiments.sweep_definition import Grid, SweepDefinition, TrialSettings
-    from deeplda.experiments.sweep_display import SweepStatus
     from deeplda.experiments.sweep_folder import Sweep
 
 _TENTHS = "0,0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,1"
@@ -221,9 +220,8 @@ def _require_existing(folder: Path, network: object) -> None:
     if strange := allowed - named:
         raise InputError(f"{folder} was defined with other networks than {min(strange)}: leave it out")
     code = sorted(name for name in named if ":" in name)
-    for name in code:
-        if name not in allowed:
-            raise code_not_run(folder, name, f"pass --network {','.join(code)}")
+    if refused := [name for name in code if name not in allowed]:
+        raise code_not_run(folder, refused[0], f"pass --network {','.join(code)}")
 
 
 def _run(
@@ -271,8 +269,12 @@ def _conclude(sweep: Sweep, *, stopped: bool, as_json: bool) -> None:
     from deeplda.experiments.sweep_display import summary_lines, sweep_status
 
     status = sweep_status(sweep)
+    left = status.waiting + len(status.running)
     if as_json:
-        print(json.dumps(_as_json(sweep, status)))
+        found = {"sweep": str(sweep.folder), "table": sweep.definition.table, "scale": sweep.definition.scale}
+        shown = ("trials", "done", "pruned", "failed", "best")
+        found |= {name: value for name, value in asdict(status).items() if name in shown}
+        print(json.dumps(found | {"left": left}))
     else:
         if sweep.definition.scale == "quick":
             print("QUICK SCALE: a narrower network, fewer epochs and a smaller grid than in the paper")
@@ -283,29 +285,12 @@ def _conclude(sweep: Sweep, *, stopped: bool, as_json: bool) -> None:
         if status.done:
             print(f"the sweep is in {sweep.folder}, with one row per trial in {sweep.folder / 'trials.csv'}; next:")
             print(f"  deeplda table {sweep.folder}")
-    left = status.waiting + len(status.running)
     if stopped and left:
         raise StoppedError(f"stopped with {left} of {status.trials} trials left; to resume, run the same command")
     if status.failed:
         (name, sentence), *_ = status.failed.items()
-        raise TrainingError(
-            f"{len(status.failed)} of {status.trials} trials failed, the first being {name}: {sentence}; "
-            "to try them again, run the same command with --retry"
-        )
+        what = f"{len(status.failed)} of {status.trials} trials failed, the first being {name}: {sentence}"
+        raise TrainingError(f"{what}; to try them again, run the same command with --retry")
     if left:
         reason = "are left because their workers ended; run the same command to resume"
         raise TrainingError(f"{left} of {status.trials} trials {reason}")
-
-
-def _as_json(sweep: Sweep, status: SweepStatus) -> dict[str, object]:
-    return {
-        "sweep": str(sweep.folder),
-        "table": sweep.definition.table,
-        "scale": sweep.definition.scale,
-        "trials": status.trials,
-        "done": status.done,
-        "pruned": list(status.pruned),
-        "failed": status.failed,
-        "left": status.waiting + len(status.running),
-        "best": asdict(status.best) if status.best else None,
-    }

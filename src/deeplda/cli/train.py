@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -64,7 +64,9 @@ def train(
         decide = partial(_settings_for, folder, settings, base, chosen, resume=resume)
         settings = world.from_first(world.together(decide if world.first else lambda: settings))
         if world.first:
-            _print_settings_without_effect(settings, chosen)
+            for name, other in without_effect(settings, chosen).items():
+                option, value = name.replace("_", "-"), str(getattr(settings, other)).lower()
+                print(f"note: --{option} has no effect on training with {other} {value}", file=sys.stderr)
         progress = _progress(folder, silent=quiet or is_silent(), tensorboard=tensorboard and world.first)
         finished = _train(folder, settings, progress, world)
         if not world.first:
@@ -115,12 +117,6 @@ def _settings_for(
             do = "leave it out" if name in chosen else f"resume it with deeplda train --resume --run {folder}"
             raise InputError(f"{folder} was started with {name} {before}, not {now}: {do}, or choose another --run")
     return existing
-
-
-def _print_settings_without_effect(settings: RunConfig, chosen: Mapping[str, object]) -> None:
-    for name, other in without_effect(settings, chosen).items():
-        option, value = name.replace("_", "-"), str(getattr(settings, other)).lower()
-        print(f"note: --{option} has no effect on training with {other} {value}", file=sys.stderr)
 
 
 def _progress(folder: Path, *, silent: bool, tensorboard: bool) -> Progress:

@@ -240,15 +240,13 @@ def run_workers(folder: Path, url: str | None, count: int, stop: Callable[[], bo
             process.start()
     finally:
         signal.signal(signal.SIGINT, before)
-    stopping = False
     try:
-        while any(process.is_alive() for process in processes):
-            for process in processes:
-                process.join(0.1)
-            if stop() and not stopping:
-                stopping = True
-                for process in processes:
-                    process.terminate()
+        while any(process.is_alive() for process in processes) and not stop():
+            time.sleep(0.1)
+        for process in processes:
+            process.terminate()  # without effect on a process that has ended
+        for process in processes:
+            process.join()
     except BaseException:
         for process in processes:
             process.kill()

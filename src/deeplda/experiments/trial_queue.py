@@ -58,11 +58,9 @@ class Attempt(BaseModel):
         status: "abandoned" if the attempt was stopped, its worker died, or it was a duplicate.
         settings: the trial's own settings, without those that all trials share.
         drawn: the parameters that a search drew.
-        worker: the name of the worker, which is also that of its lock file.
-        beat: counts the heartbeats of the worker.
+        worker: the name of the worker, which is also that of its lock file; `beat` counts its heartbeats.
         accuracy: validation accuracy by epoch.
-        error: why a failed attempt failed.
-        ended: why an abandoned attempt ended.
+        error, ended: why a failed or an abandoned attempt ended.
     """
 
     model_config = ConfigDict(strict=True, frozen=True)
@@ -172,11 +170,8 @@ class TrialQueue:
     def _is_duplicate(self, mine: Attempt) -> bool:
         """Whether the trial is done or has an older active attempt: two workers may have enqueued it at once."""
         others = [other for other in self.attempts() if other.name == mine.name and other.number != mine.number]
-        return any(
-            other.status in ("done", "pruned")
-            or (other.status in ("running", "waiting") and other.number < mine.number)
-            for other in others
-        )
+        blocking = {other.status for other in others if other.number < mine.number} - {"failed", "abandoned"}
+        return bool(blocking) or any(other.status in ("done", "pruned") for other in others)
 
     def annotate(self, attempt: Attempt, key: str, value: object) -> None:
         """Store a value with a running attempt. Raises LostTrialError if the attempt has ended."""
