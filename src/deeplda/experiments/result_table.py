@@ -90,9 +90,7 @@ def result_table(results: SweepResults) -> ResultTable:
 def _chosen(groups: tuple[RunGroup, ...]) -> RunGroup:
     """Return the best LDA objective by validation, or the best group if there is none, among those with most seeds."""
     candidates = [group for group in groups if group.objective != "cce"] or list(groups)
-    most = max(len(group.validation) for group in candidates)
-    full = [group for group in candidates if len(group.validation) == most]
-    return max(full, key=lambda group: fmean(group.validation.values()))
+    return max(candidates, key=lambda group: (len(group.validation), fmean(group.validation.values())))
 
 
 def _row(group: RunGroup, results: SweepResults, *, chosen: bool) -> TableRow:

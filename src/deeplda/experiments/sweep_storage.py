@@ -85,17 +85,17 @@ def _database(url: str) -> RDBStorage:
     from sqlalchemy.exc import SQLAlchemyError
 
     public = public_url(url)
-    for left in reversed(range(_TRIES)):
+    reason = ""
+    for _ in range(_TRIES):
         try:
             # Connections are not kept: hours of training may pass between two accesses.
             return RDBStorage(url, engine_kwargs={"poolclass": NullPool})
         except ImportError as error:
             raise InputError(f"the driver for {public} is not installed ({error}): see SQLAlchemy's list") from None
         except (SQLAlchemyError, RuntimeError) as error:
-            if not left:
-                raise InputError(f"{public} cannot be used as storage: {str(error).splitlines()[0]}") from None
+            reason = str(error).splitlines()[0]
             time.sleep(0.5)
-    raise AssertionError("the last try returns or raises")
+    raise InputError(f"{public} cannot be used as storage: {reason}")
 
 
 def _journal(folder: Path) -> JournalStorage:

@@ -136,13 +136,10 @@ class TrialQueue:
 
     def current_attempts(self) -> dict[str, Attempt]:
         """Return the attempt that counts for each trial; trials with only abandoned attempts are missing."""
+        live = [attempt for attempt in self.attempts() if attempt.name and attempt.status != "abandoned"]
         found: dict[str, Attempt] = {}
-        for attempt in self.attempts():
-            if attempt.status == "abandoned" or not attempt.name:
-                continue
-            before = found.get(attempt.name)
-            if before is None or _PRECEDENCE.index(attempt.status) < _PRECEDENCE.index(before.status):
-                found[attempt.name] = attempt
+        for attempt in sorted(live, key=lambda attempt: _PRECEDENCE.index(attempt.status)):
+            found.setdefault(attempt.name, attempt)
         return found
 
     def enqueue(self, trials: Mapping[str, TrialSettings], *, retry: bool = False) -> None:
