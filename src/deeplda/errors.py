@@ -6,6 +6,7 @@ The command line prints each of them as one sentence, without a traceback.
 from __future__ import annotations
 
 import errno
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -68,6 +69,11 @@ def one_line(text: str) -> str:
     if len(text) > _LONGEST_LINE:
         text = f"{text[: _LONGEST_LINE // 2]} ... {text[-_LONGEST_LINE // 2 :]}"
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+
+
+def print_warning(message: Warning | str, *_where: object, **_more: object) -> None:
+    """Print a warning as one line on stderr, without its place in the code: a replacement for warnings.showwarning."""
+    print(f"deeplda: {message}", file=sys.stderr)
 
 
 def unwritten(error: OSError) -> str | None:

@@ -36,8 +36,8 @@ def require(extra: str, user: str) -> None:
     title, modules, _ = EXTRAS[extra]
     for module in modules:
         if not _is_installed(module):
-            reason = f"{user} needs the {title} extra ({module} is not installed)"
-            raise InputError(f"{reason}: pip install 'deeplda[{extra}]'")
+            what = f"{user} needs the {title} extra ({module} is not installed)"
+            raise InputError(f"{what}: pip install 'deeplda[{extra}]'")
 
 
 def _is_installed(module: str) -> bool:

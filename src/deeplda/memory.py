@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from pathlib import Path
 
 from deeplda.errors import InputError
@@ -19,13 +20,10 @@ class TooLargeError(InputError):
 def available_memory() -> int | None:
     """Return the bytes that can be allocated without swapping, or None if the system does not report them."""
     known = [int(text) for text in map(_text, _CGROUP_LIMITS) if text.isdigit()]
-    for line in _text(Path("/proc/meminfo")).splitlines():
-        if line.startswith("MemAvailable:"):
-            known.append(int(line.split()[1]) * 1024)
-            break
-    else:
-        if "SC_PHYS_PAGES" in getattr(os, "sysconf_names", {}):
-            known.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    if kilobytes := re.search(r"^MemAvailable:\s*(\d+)", _text(Path("/proc/meminfo")), re.MULTILINE):
+        known.append(int(kilobytes[1]) * 1024)
+    elif "SC_PHYS_PAGES" in getattr(os, "sysconf_names", {}):
+        known.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     return min(known, default=None)
 
 
@@ -34,14 +32,11 @@ def require_memory(samples_bytes: int, what: str) -> None:
 
     Every reader calls this with the declared size before it allocates anything. `what` names the data in the error.
     """
-    available = available_memory()
-    needed = _COPIES * samples_bytes
+    available, needed = available_memory(), _COPIES * samples_bytes
     if available is not None and needed > available:
-        raise TooLargeError(
-            f"reading {what} takes {_gib(needed)}, but {_gib(available)} is available",
-            need="data that fits in memory",
-            do="pass a smaller --image-size or use fewer samples",
-        )
+        found = f"reading {what} takes {_gib(needed)}, but {_gib(available)} is available"
+        do = "pass a smaller --image-size or use fewer samples"
+        raise TooLargeError(found, need="data that fits in memory", do=do)
 
 
 def _gib(size: int) -> str:

@@ -100,7 +100,7 @@ def expect(monkeypatch: pytest.MonkeyPatch, name: str, files: dict[str, bytes]) 
     """Make these the files to download for a known set."""
     known = KNOWN_SETS[name]
     checksums = {file: f"md5:{hashlib.md5(content).hexdigest()}" for file, content in files.items()}
-    monkeypatch.setitem(KNOWN_SETS, name, replace(known, download=replace(known.download, checksums=checksums)))
+    monkeypatch.setitem(KNOWN_SETS, name, replace(known, checksums=checksums))
 
 
 def tiny_idx(name: str) -> bytes:
@@ -190,7 +190,7 @@ def test_a_dangerous_archive_leaves_no_files(
 
 
 def test_mnist_comes_file_by_file(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    server.files = files = {name: tiny_idx(name) for name in KNOWN_SETS["mnist"].download.checksums}
+    server.files = files = {name: tiny_idx(name) for name in KNOWN_SETS["mnist"].checksums}
     expect(monkeypatch, "mnist", files)
     folder = fetch("mnist", tmp_path, base_url=server.url, progress=False)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == files

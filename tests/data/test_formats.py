@@ -204,7 +204,7 @@ def content(part: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
 def write_mnist(folder: Path, *, packed: bool, dotted: bool = False) -> Path:
     folder.mkdir(parents=True)
     arrays = [array for part in ("train", "t10k") for array in content(part)]
-    for name, array in zip(KNOWN_SETS["mnist"].download.checksums, arrays, strict=True):
+    for name, array in zip(KNOWN_SETS["mnist"].checksums, arrays, strict=True):
         file = name.replace("-idx", ".idx") if dotted else name
         if packed:
             (folder / file).write_bytes(gzip.compress(idx(array)))

@@ -31,4 +31,4 @@ def test_read_only(start, done, disk):
     ):
         command = start(disk.folder, *arguments)
         assert command.wait() in (1, 2)
-        assert re.fullmatch(rf"deeplda: .*cannot (be )?writ.*{reason}.*", command.sentence())
+        assert re.fullmatch(rf"deeplda: .*(cannot (be )?writ|not writable).*{reason}.*", command.sentence())

@@ -13,7 +13,7 @@ from cyclopts.exceptions import CycloptsError
 
 from deeplda import __version__
 from deeplda.cli.launcher import is_silent
-from deeplda.errors import InputError, StoppedError, TrainingError, one_line, too_long, unwritten
+from deeplda.errors import InputError, StoppedError, TrainingError, one_line, print_warning, too_long, unwritten
 
 _HELP = """Deep linear discriminant analysis: networks with a compact, linearly separable output.
 
@@ -28,69 +28,32 @@ _EXAMPLES = """Examples:
     deeplda predict runs/photos-lda scans/
 """
 
-# Command, where it is, its help and an example. The help is here so that listing the commands imports none of them.
-_COMMANDS = (
-    (
-        "train",
-        "train:train",
+# The help of each command and an example. They are here so that listing the commands imports none of them.
+_COMMANDS = {
+    "train": (
         "Train a network and its predictors on your data, score them and save them.",
-        "deeplda train photos/ --image-size 64 --class-weight balanced --run runs/photos",
+        "photos/ --image-size 64 --class-weight balanced --run runs/photos",
     ),
-    (
-        "evaluate",
-        "evaluate:evaluate",
-        "Score a trained model on one part of its data.",
-        "deeplda evaluate runs/digits-lda --json",
-    ),
-    (
-        "predict",
-        "predict:predict",
-        "Classify images: print the file, class and probability of each.",
-        "deeplda predict runs/photos scans/ one.jpg --csv",
-    ),
-    (
-        "report",
-        "report:report",
-        "Write an HTML page about a run, or one that compares several.",
-        "deeplda report runs/digits-lda --open",
-    ),
-    ("doctor", "doctor:doctor", "Diagnose a run and suggest what to change.", "deeplda doctor runs/digits-lda"),
-    (
-        "export",
-        "export:export",
+    "evaluate": ("Score a trained model on one part of its data.", "runs/digits-lda --json"),
+    "predict": ("Classify images: print the file, class and probability of each.", "runs/photos scans/ one.jpg --csv"),
+    "report": ("Write an HTML page about a run, or one that compares several.", "runs/digits-lda --open"),
+    "doctor": ("Diagnose a run and suggest what to change.", "runs/digits-lda"),
+    "export": (
         "Export a model as one ONNX or PyTorch graph that runs without deeplda.",
-        "deeplda export runs/digits-lda --format onnx",
+        "runs/digits-lda --format onnx",
     ),
-    (
-        "network",
-        "network:network",
-        "Show the layers, shapes, parameters and FLOPs of a network.",
-        "deeplda network dorfernet --input 3x96x96",
-    ),
-    (
-        "sweep",
-        "sweep:sweep",
+    "network": ("Show the layers, shapes, parameters and FLOPs of a network.", "dorfernet --input 3x96x96"),
+    "sweep": (
         "Run a grid, a search or one of the paper's tables, with any number of workers.",
-        "deeplda sweep --table 2 --scale quick --workers 2",
+        "--table 2 --scale quick --workers 2",
     ),
-    (
-        "table",
-        "table:table",
-        "Show the results of a sweep next to the paper's numbers.",
-        "deeplda table sweeps/table2-quick --format markdown",
-    ),
-)
-_DATA_COMMANDS = (
-    ("list", "data:list_known", "List the known data sets and whether each is on this machine.", "deeplda data list"),
-    ("fetch", "data:fetch", "Download, verify and unpack a known data set.", "deeplda data fetch cifar10"),
-    ("check", "data:check", "Read data completely and report what is in it.", "deeplda data check photos/"),
-)
-
-
-def _add_commands(parent: App, commands: Sequence[tuple[str, str, str, str]]) -> None:
-    for name, target, summary, example in commands:
-        parent.command(f"deeplda.cli.{target}", name=name, help=summary, help_epilogue=f"Example: {example}")
-
+    "table": ("Show the results of a sweep next to the paper's numbers.", "sweeps/table2-quick --format markdown"),
+}
+_DATA_COMMANDS = {
+    "list": ("List the known data sets and whether each is on this machine.", ""),
+    "fetch": ("Download, verify and unpack a known data set.", "cifar10"),
+    "check": ("Read data completely and report what is in it.", "photos/"),
+}
 
 app = App(
     name="deeplda",
@@ -100,20 +63,30 @@ app = App(
     version=__version__,
     result_action="return_value",
 )
-_add_commands(app, _COMMANDS)
 _data = App(
     name="data",
     help="List, download and check data.",
     help_epilogue="Example: deeplda data check photos/",
     help_format="plaintext",
 )
-_add_commands(_data, _DATA_COMMANDS)
 app.command(_data)
+
+
+def _add(parent: App, name: str, function: str, summary: str, example: str) -> None:
+    parent.command(f"deeplda.cli.{function}", name=name, help=summary, help_epilogue=f"Example: deeplda {example}")
+
+
+for _name, (_summary, _example) in _COMMANDS.items():
+    _add(app, _name, f"{_name}:{_name}", _summary, f"{_name} {_example}")
+for _name, (_summary, _example) in _DATA_COMMANDS.items():
+    _add(_data, _name, f"data:{_name}_command", _summary, f"data {_name} {_example}".rstrip())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0 success, 1 failure, 2 bad input, 130 Ctrl-C."""
-    warnings.showwarning = _print_warning
+    warnings.showwarning = print_warning
+    if is_silent():
+        warnings.simplefilter("ignore")
     # File names may contain bytes that are not valid text.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -155,9 +128,3 @@ def _exit(code: int, sentence: str) -> None:
     if not is_silent():
         print(f"deeplda: {one_line(sentence)}", file=sys.stderr)
     sys.exit(code)
-
-
-def _print_warning(message: Warning | str, *_where: object, **_more: object) -> None:
-    """Print a warning as one line, without its place in the code."""
-    if not is_silent():
-        print(f"deeplda: {message}", file=sys.stderr)

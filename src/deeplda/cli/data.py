@@ -18,7 +18,7 @@ DataDir = Annotated[
 ]
 
 
-def list_known(*, data_dir: DataDir = None, json_: Json = False) -> None:
+def list_command(*, data_dir: DataDir = None, json_: Json = False) -> None:
     """List the known data sets and which of them are on this machine."""
     from deeplda.data import KNOWN, is_here
 
@@ -30,17 +30,17 @@ def list_known(*, data_dir: DataDir = None, json_: Json = False) -> None:
         print(f"{name:15} {'here' if found else f'not here: deeplda data fetch {name}{_data_dir_option(data_dir)}'}")
 
 
-def fetch(
+def fetch_command(
     name: Annotated[str, Parameter(help="cifar10, stl10, mnist or fashion-mnist.")], /, *, data_dir: DataDir = None
 ) -> None:
     """Download, verify and unpack a known data set; an interrupted download resumes."""
-    from deeplda.data import fetch as download
+    from deeplda.data import fetch
 
-    folder = download(name, data_dir, progress=sys.stderr.isatty())
+    folder = fetch(name, data_dir, progress=sys.stderr.isatty())
     print(f"{name} is in {folder}; next: deeplda train {name}{_data_dir_option(data_dir)}")
 
 
-def check(
+def check_command(
     source: Annotated[str, Parameter(help="A known name, a folder of images, or an .npz file.")],
     /,
     *,

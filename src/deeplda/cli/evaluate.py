@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from deeplda.cli.options import DataDir, Device, FinishedRun, Json, OwnNetwork
+from deeplda.cli.options import DataDir, Device, FinishedRun, Json, OwnNetwork, flag
 from deeplda.errors import InputError
 from deeplda.training.config import RunConfig
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from deeplda.data import Data
-    from deeplda.model import Model
 
 
 def evaluate(
@@ -28,7 +22,7 @@ def evaluate(
     network: OwnNetwork = None,
     device: Device = "cpu",
     subclasses: Annotated[
-        bool, Parameter(negative="", help="Also show how often each subclass was predicted and its class was right.")
+        bool, flag("Also show how often each subclass was predicted and its class was right.")
     ] = False,
     tta: Annotated[
         Literal["mirror"] | None,
@@ -47,10 +41,15 @@ def evaluate(
     from deeplda.training.evaluation import subclass_scores
     from deeplda.training.preparation import read_data
     from deeplda.training.progress import Progress, TerminalProgress
+    from deeplda.training.run_folder import started_on
 
     model = load(run, network=network, device=str(pick_device(device)))
     data = read_data(config)
-    _check_unchanged(run, config, model, data)
+    changed = f"{config.data} has changed since {run} was trained"
+    if data.class_names != model.class_names or data.sample_shape != model.card.sample_shape:
+        raise InputError(f"{changed}: the classes or the image size are different")
+    if started_on(run) not in (None, data.fingerprint):
+        print(f"note: {changed}: this part may include samples that the model was trained on", file=sys.stderr)
     part = {"train": data.train, "val": data.val, "test": data.test}[split]
     watch = (Progress() if json_ else TerminalProgress()).watch
     scores = score(model, part, watch)
@@ -70,14 +69,3 @@ def evaluate(
     print_scores(scores, model.class_names, title=f"{config.data}, {split} part", mirrored=mirrored)
     if by_subclass:
         print_subclasses(by_subclass, mirrored=mirrored is not None)
-
-
-def _check_unchanged(run: Path, config: RunConfig, model: Model, data: Data) -> None:
-    """Raise InputError if the data no longer fits the model; print a note if it has changed in another way."""
-    from deeplda.training.run_folder import started_on
-
-    changed = f"{config.data} has changed since {run} was trained"
-    if data.class_names != model.class_names or data.sample_shape != model.card.sample_shape:
-        raise InputError(f"{changed}: the classes or the image size are different")
-    if started_on(run) not in (None, data.fingerprint):
-        print(f"note: {changed}: this part may include samples that the model was trained on", file=sys.stderr)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from deeplda.cli.options import DataDir, OwnNetwork, RunOrModel
+from deeplda.cli.options import DataDir, OwnNetwork, RunOrModel, flag
 from deeplda.formatting import counted
 
 if TYPE_CHECKING:
@@ -25,9 +25,7 @@ def export(
     output: Annotated[
         Path | None, Parameter(help="File to write. [default: model.onnx or model.pt2 in the model's folder]")
     ] = None,
-    verify_all: Annotated[
-        bool, Parameter(negative="", help="Verify on the complete test set instead of 1,000 of its samples.")
-    ] = False,
+    verify_all: Annotated[bool, flag("Verify on the complete test set instead of 1,000 of its samples.")] = False,
     data_dir: DataDir = None,
     network: OwnNetwork = None,
 ) -> None:
@@ -47,11 +45,8 @@ def export(
 
 
 def _findings(found: Verification) -> str:
-    differ = "differs" if found.different == 1 else "differ"
-    words = [
-        f"probabilities differ by at most {found.difference:.1e}",
-        f"{counted(found.different, 'decision')} {differ}",
-    ]
+    decisions = f"{counted(found.different, 'decision')} {'differs' if found.different == 1 else 'differ'}"
+    words = [f"probabilities differ by at most {found.difference:.1e}", decisions]
     if found.different:
         words.append(f"{found.clearly_different:,} of them although the two best probabilities are over 0.0001 apart")
     if not found.close:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -57,18 +58,16 @@ def run_job(count: int) -> int:
 
 def _wait(running: list[subprocess.Popen[bytes]]) -> int:
     """Wait for all processes; after one has failed, kill those that outlive the grace period."""
-    deadline = None
+    deadline = math.inf
     while any(process.poll() is None for process in running):
         time.sleep(0.05)
-        if deadline is None and any(process.poll() not in (None, 0) for process in running):
-            deadline = time.monotonic() + _GRACE_SECONDS
-        if deadline is not None and time.monotonic() > deadline:
+        if any(process.poll() not in (None, 0) for process in running):
+            deadline = min(deadline, time.monotonic() + _GRACE_SECONDS)
+        if time.monotonic() > deadline:
             for process in running:
                 process.kill()
     codes = [process.returncode for process in running]
     if any(code < 0 for code in codes):
-        print(
-            "deeplda: a process of the job was killed; pass --resume to continue from the last checkpoint",
-            file=sys.stderr,
-        )
+        sentence = "a process of the job was killed; pass --resume to continue from the last checkpoint"
+        print(f"deeplda: {sentence}", file=sys.stderr)
     return next((code for code in codes if code > 0), 1 if any(codes) else 0)

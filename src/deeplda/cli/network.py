@@ -48,8 +48,7 @@ def network(
     table.add_column("parameters", f"{parameters:,}", justify="right")
     table.add_column("FLOPs per sample", f"{flops:,}", justify="right")
     for row in rows:
-        output = "x".join(map(str, row.output_shape))
-        table.add_row(row.layer, output, f"{row.parameters:,}", f"{row.flops:,}")
+        table.add_row(row.layer, "x".join(map(str, row.output_shape)), f"{row.parameters:,}", f"{row.flops:,}")
     print_table(table)
 
 

@@ -9,6 +9,11 @@ from typing import Annotated
 from cyclopts import Parameter, Token
 
 
+def flag(text: str, name: str | None = None) -> Parameter:
+    """Return the parameter of an option that can only be switched on: it has no `--no-` form."""
+    return Parameter(name=name, negative="", help=text)
+
+
 def _to_integer(_type: object, tokens: Sequence[Token]) -> int:
     return int(tokens[0].value)
 
@@ -27,5 +32,5 @@ OwnNetwork = Annotated[
 ]
 Device = Annotated[str, Parameter(help="cpu, cuda, cuda:1, ...")]
 Recipe = Annotated[str | None, Parameter(help="Base settings: a recipe name or a TOML file.")]
-Quiet = Annotated[bool, Parameter(negative="", help="Show no progress.")]
-Json = Annotated[bool, Parameter(name="--json", negative="", help="Print one JSON object to stdout.")]
+Quiet = Annotated[bool, flag("Show no progress.")]
+Json = Annotated[bool, flag("Print one JSON object to stdout.", name="--json")]

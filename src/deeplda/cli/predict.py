@@ -5,13 +5,12 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from deeplda.cli.options import Device, Json, OwnNetwork, RunOrModel
+from deeplda.cli.options import Device, Json, OwnNetwork, RunOrModel, flag
 from deeplda.errors import InputError, one_line
 
 if TYPE_CHECKING:
@@ -32,16 +31,15 @@ def predict(
     *files: Annotated[Path, Parameter(help="Image files, and folders of images.")],
     network: OwnNetwork = None,
     device: Device = "cpu",
-    skip_unreadable: Annotated[bool, Parameter(negative="", help="Skip broken files instead of stopping.")] = False,
-    subclasses: Annotated[bool, Parameter(negative="", help="Also show the subclass.")] = False,
+    skip_unreadable: Annotated[bool, flag("Skip broken files instead of stopping.")] = False,
+    subclasses: Annotated[bool, flag("Also show the subclass.")] = False,
     distance: Annotated[
-        bool,
-        Parameter(negative="", help="Also show the distance to the nearest class: large if an image fits no class."),
+        bool, flag("Also show the distance to the nearest class: large if an image fits no class.")
     ] = False,
     tta: Annotated[
         Literal["mirror"] | None, Parameter(help="mirror: average the embeddings of each image and its mirror image.")
     ] = None,
-    csv_: Annotated[bool, Parameter(name="--csv", negative="", help="Print comma-separated values to stdout.")] = False,
+    csv_: Annotated[bool, flag("Print comma-separated values to stdout.", name="--csv")] = False,
     json_: Json = False,
 ) -> None:
     """Classify images: print the file, class and probability of each."""
@@ -56,8 +54,11 @@ def predict(
     model = load(run, network=network, device=str(pick_device(device)))
     if len(model.card.sample_shape) != 3:
         raise InputError(f"the model of {run} takes rows of numbers: use deeplda.load({str(run)!r}).predict(rows)")
+    all_files = _image_files(files)
     predictions: list[Prediction] = []
-    for read, images in _batches(_image_files(files), model.card.sample_shape, skip_unreadable=skip_unreadable):
+    for start in range(0, len(all_files), _BATCH):
+        batch = all_files[start : start + _BATCH]
+        read, images = _read(batch, model.card.sample_shape, skip_unreadable=skip_unreadable)
         found = _predictions(model, images, mirror=tta == "mirror", subclasses=subclasses, distance=distance)
         predictions += [{"file": str(file), **prediction} for file, prediction in zip(read, found, strict=True)]
     columns = ["file", "class", "probability"] + ["subclass"] * subclasses + ["distance"] * distance
@@ -87,13 +88,6 @@ def _image_files(paths: tuple[Path, ...]) -> list[Path]:
     if not found:
         raise InputError(f"there are no images in {', '.join(map(str, paths))}: need PNG, JPEG, BMP or WebP files")
     return found
-
-
-def _batches(
-    files: list[Path], shape: tuple[int, ...], *, skip_unreadable: bool
-) -> Iterator[tuple[list[Path], NDArray[np.uint8]]]:
-    for start in range(0, len(files), _BATCH):
-        yield _read(files[start : start + _BATCH], shape, skip_unreadable=skip_unreadable)
 
 
 def _read(files: list[Path], shape: tuple[int, ...], *, skip_unreadable: bool) -> tuple[list[Path], NDArray[np.uint8]]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from deeplda.cli.options import DataDir, OwnNetwork
+from deeplda.cli.options import DataDir, OwnNetwork, flag
 from deeplda.errors import InputError
 
 
@@ -17,11 +17,8 @@ def report(
         Path | None,
         Parameter(help="File to write. [default: report.html in the run folder; report-compare.html for several runs]"),
     ] = None,
-    open_: Annotated[bool, Parameter(name="--open", negative="", help="Open the page in the browser.")] = False,
-    figures: Annotated[
-        bool,
-        Parameter(negative="", help="Also write the figures of a single run to its figures/, as PNG and SVG."),
-    ] = False,
+    open_: Annotated[bool, flag("Open the page in the browser.", name="--open")] = False,
+    figures: Annotated[bool, flag("Also write the figures of a single run to its figures/, as PNG and SVG.")] = False,
     data_dir: DataDir = None,
     network: OwnNetwork = None,
 ) -> None:
@@ -35,9 +32,10 @@ def report(
     from deeplda.report.record import finished_trials, is_sweep, read_record
     from deeplda.report.report_files import write_comparison, write_report
 
-    if figures and (len(runs) > 1 or is_sweep(runs[0])):
+    single = len(runs) == 1 and not is_sweep(runs[0])
+    if figures and not single:
         raise InputError("--figures needs a single run: pass one run, or omit --figures")
-    if len(runs) == 1 and not is_sweep(runs[0]):
+    if single:
         file = write_report(runs[0], output=output, figures=figures, data_dir=data_dir, network=network)
     else:
         records = [record for run in runs for record in (finished_trials(run) if is_sweep(run) else [read_record(run)])]

@@ -6,21 +6,19 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from deeplda.cli.options import DataSource, Json, Quiet, Recipe, WholeNumber
+from deeplda.cli.options import DataSource, Json, Quiet, Recipe, WholeNumber, flag
 from deeplda.errors import InputError, StoppedError, TrainingError, code_not_run
 from deeplda.extras import require
 from deeplda.training.config import TrainConfig, merged, with_absolute_paths
 
 if TYPE_CHECKING:
     from deeplda.experiments.sweep_definition import Grid, SweepDefinition, TrialSettings
-    from deeplda.experiments.sweep_display import SweepStatus
     from deeplda.experiments.sweep_folder import Sweep
 
-Value = TypeVar("Value")
 _TENTHS = "0,0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,1"
 _OBJECTIVES = ("lda", "rdlda", "dlda", "cce")
 # The order of the axes in a grid.
@@ -69,7 +67,7 @@ def sweep(
     storage: Annotated[
         str | None, Parameter(help="URL of a database that workers share. [default: a file in the folder]")
     ] = None,
-    retry: Annotated[bool, Parameter(negative="", help="Try failed trials again.")] = False,
+    retry: Annotated[bool, flag("Try failed trials again.")] = False,
     json_: Json = False,
     quiet: Quiet = False,
     config: Annotated[SharedSettings, Parameter(name="*")] = SharedSettings(),  # noqa: B008  # frozen
@@ -80,8 +78,9 @@ def sweep(
     """
     require("sweep", "sweep")
     if workers < 1:
-        raise InputError(f"workers is {workers}", need="at least 1", do="leave it out for one")
+        raise InputError(f"workers is {workers}, need at least 1: leave it out for one")
 
+    from deeplda.experiments.recipes import read_recipe
     from deeplda.experiments.sweep_storage import reporting_lost_storage
 
     axes = given_axes(objectives, subclasses, alphas, seeds)
@@ -94,13 +93,16 @@ def sweep(
         _require_existing(folder, chosen.get("network"))
         definition = None
     elif table is not None:
-        definition = _paper_sweep(table, scale or "full", chosen, axes, recipe=recipe, search=search)
+        for name, value in {"data": data, "recipe": recipe, "search": search}.items():
+            if value is not None:
+                raise InputError(f"--table {table} has its own data and settings: leave {name} {value} out")
+        definition = _paper_sweep(table, scale or "full", chosen, axes)
     elif scale is not None:
         raise InputError(f"--scale {scale} needs --table: otherwise choose settings such as --width and --epochs")
     elif search is not None:
-        definition = _search(chosen, axes, recipe, search)
+        definition = _search(read_recipe(recipe) if recipe else {}, chosen, axes, search)
     else:
-        definition = _grid(chosen, axes, recipe)
+        definition = _grid(read_recipe(recipe) if recipe else {}, chosen, axes)
     if folder is None:
         assert definition is not None
         folder = Path("sweeps") / _default_name(definition)
@@ -110,75 +112,52 @@ def sweep(
 
 
 def given_axes(objectives: str | None, subclasses: str | None, alphas: str | None, seeds: str | None) -> Grid:
-    """Return the values of each axis that was given, by the name of the setting."""
-    axes: dict[str, list[Any] | None] = {
-        "objective": _values("objectives", objectives, _objective),
-        "subclasses": _values("subclasses", subclasses, _count),
-        "alpha": _values("alphas", alphas, float),
-        "seed": _values("seeds", seeds, int),
+    """Parse lists such as 0,0.5,1: return the values of each axis that was given, by the name of the setting."""
+    given: dict[str, tuple[str, str | None, Callable[[str], object]]] = {
+        "objective": ("objectives", objectives, _objective),
+        "subclasses": ("subclasses", subclasses, lambda text: text if text == "auto" else int(text)),
+        "alpha": ("alphas", alphas, float),
+        "seed": ("seeds", seeds, int),
     }
-    return {name: values for name, values in axes.items() if values is not None}
-
-
-def _values(name: str, text: str | None, kind: Callable[[str], Value]) -> list[Value] | None:
-    """Parse a list such as 0,0.5,1."""
-    if text is None:
-        return None
-    try:
-        return [kind(part.strip()) for part in text.split(",")]
-    except InputError:
-        raise
-    except ValueError:
-        raise InputError(
-            f"{name} is {text!r}", need="values separated by commas", do=f"write --{name} as 0,1,2"
-        ) from None
+    axes: Grid = {}
+    for axis, (option, text, convert) in given.items():
+        try:
+            if text is not None:
+                axes[axis] = [convert(part.strip()) for part in text.split(",")]
+        except InputError:
+            raise
+        except ValueError:
+            what = f"{option} is {text!r}, need values separated by commas"
+            raise InputError(f"{what}: write --{option} as 0,1,2") from None
+    return axes
 
 
 def _objective(text: str) -> str:
     if text not in _OBJECTIVES:
-        raise InputError(
-            f"objectives contains {text!r}", need="lda, rdlda, dlda or cce", do="write --objectives lda,cce"
-        )
+        raise InputError(f"objectives contains {text!r}, need lda, rdlda, dlda or cce: write --objectives lda,cce")
     return text
 
 
-def _count(text: str) -> int | str:
-    return "auto" if text == "auto" else int(text)
-
-
 def _paper_sweep(
-    table: Literal[1, 2, 3],
-    scale: Literal["full", "quick"],
-    chosen: TrialSettings,
-    axes: Grid,
-    *,
-    recipe: str | None,
-    search: int | None,
+    table: Literal[1, 2, 3], scale: Literal["full", "quick"], chosen: TrialSettings, axes: Grid
 ) -> SweepDefinition:
     """Return the sweep of one of the paper's tables, with the given axes and settings replaced."""
     from deeplda.experiments.sweep_definition import paper_table
 
-    for name, value in {"data": chosen.get("data"), "recipe": recipe, "search": search}.items():
-        if value is not None:
-            raise InputError(f"--table {table} has its own data and settings: leave {name} {value} out")
     there = paper_table(table, scale)
-    if chosen.keys() - _HOW_TO_RUN:
-        there = there.model_copy(update={"scale": "changed"})
     (grid,) = there.grids
     settings = with_absolute_paths({**there.settings, **chosen})
-    return there.model_copy(update={"settings": settings, "grids": (grid | axes,)})
+    changed = {"scale": "changed"} if chosen.keys() - _HOW_TO_RUN else {}
+    return there.model_copy(update={"settings": settings, "grids": (grid | axes,), **changed})
 
 
-def _grid(chosen: TrialSettings, axes: Grid, recipe: str | None) -> SweepDefinition:
+def _grid(base: TrialSettings, chosen: TrialSettings, axes: Grid) -> SweepDefinition:
     """Return a grid around a recipe's settings and the chosen ones."""
-    from deeplda.experiments.recipes import read_recipe
     from deeplda.experiments.sweep_definition import SweepDefinition
 
-    settings = with_absolute_paths(merged(read_recipe(recipe) if recipe else {}, chosen))
-    grid: Grid = {"objective": [settings.get("objective", "lda")], "seed": [0, 1, 2]}
-    if "cce" not in grid["objective"]:
-        grid["objective"].append("cce")
-    grid |= axes
+    settings = with_absolute_paths(merged(base, chosen))
+    objectives = dict.fromkeys((settings.get("objective", "lda"), "cce"))
+    grid: Grid = {"objective": list(objectives), "seed": [0, 1, 2], **axes}
     if {"lda", "rdlda"} & set(grid["objective"]):
         grid.setdefault("alpha", list(map(float, _TENTHS.split(","))))
     elif "alpha" in axes:
@@ -191,31 +170,29 @@ def _grid(chosen: TrialSettings, axes: Grid, recipe: str | None) -> SweepDefinit
     return SweepDefinition.parse({"settings": settings, "grid": grid}, "the sweep")
 
 
-def _search(chosen: TrialSettings, axes: Grid, recipe: str | None, trials: int) -> SweepDefinition:
+def _search(base: TrialSettings, chosen: TrialSettings, axes: Grid, trials: int) -> SweepDefinition:
     """Return a search of alpha, lam, learning rate and statistic of objective lda."""
-    from deeplda.experiments.recipes import read_recipe
     from deeplda.experiments.sweep_definition import SweepDefinition
 
-    settings = with_absolute_paths({**(read_recipe(recipe) if recipe else {}), **chosen})
+    settings = with_absolute_paths({**base, **chosen})
     # With scatter dorfer a statistic has to be given that goes with it, although the search draws others.
     drawn = {"lam"} if settings.get("scatter") == "dorfer" else {"lam", "statistic"}
     for name in sorted(drawn & chosen.keys()):
         raise InputError(f"a search draws {name} itself: leave --{name} out, or run a grid without --search")
     # With alpha and statistic drawn, the paper's objectives are the general one.
     if settings.pop("objective", "lda") == "cce":
-        raise InputError(
-            "a search with objective cce",
-            need="lda, whose alpha, lam and statistic it draws",
-            do="choose another recipe, or run a grid without --search",
+        need, do = (
+            "lda, whose alpha, lam and statistic it draws",
+            "choose another recipe, or run a grid without --search",
         )
+        do = "choose another recipe, or run a grid without --search"
+        raise InputError("a search with objective cce", need=need, do=do)
     for name in ("objective", "alpha", "subclasses"):
         if name in axes:
             raise InputError(f"a search has no axis {name}: leave it out, or run a grid without --search")
     (seed, *more) = axes.get("seed", [0])
     if more:
-        raise InputError(
-            "a search trains with one seed: give --seeds one value, then run a grid around its best result"
-        )
+        raise InputError("a search trains with one seed: give --seeds one value, then run a grid around the best")
     settings = {name: value for name, value in settings.items() if name not in ("alpha", "lam", "seed")}
     return SweepDefinition.parse({"settings": settings, "search": {"trials": trials, "seed": seed}}, "the search")
 
@@ -243,9 +220,8 @@ def _require_existing(folder: Path, network: object) -> None:
     if strange := allowed - named:
         raise InputError(f"{folder} was defined with other networks than {min(strange)}: leave it out")
     code = sorted(name for name in named if ":" in name)
-    for name in code:
-        if name not in allowed:
-            raise code_not_run(folder, name, f"pass --network {','.join(code)}")
+    if refused := [name for name in code if name not in allowed]:
+        raise code_not_run(folder, refused[0], f"pass --network {','.join(code)}")
 
 
 def _run(
@@ -293,44 +269,28 @@ def _conclude(sweep: Sweep, *, stopped: bool, as_json: bool) -> None:
     from deeplda.experiments.sweep_display import summary_lines, sweep_status
 
     status = sweep_status(sweep)
+    left = status.waiting + len(status.running)
     if as_json:
-        print(json.dumps(_as_json(sweep, status)))
+        found = {"sweep": str(sweep.folder), "table": sweep.definition.table, "scale": sweep.definition.scale}
+        shown = ("trials", "done", "pruned", "failed", "best")
+        found |= {name: value for name, value in asdict(status).items() if name in shown}
+        print(json.dumps(found | {"left": left}))
     else:
         if sweep.definition.scale == "quick":
             print("QUICK SCALE: a narrower network, fewer epochs and a smaller grid than in the paper")
         print("\n".join(summary_lines(status)))
-        elsewhere = sum(not sweep.run_folder(name).exists() for name in status.done)
-        if elsewhere:
-            print(
-                f"{elsewhere} ran elsewhere: to include them in the table, copy their folders to {sweep.folder}/trials"
-            )
+        if elsewhere := sum(not sweep.run_folder(name).exists() for name in status.done):
+            advice = f"to include them in the table, copy their folders to {sweep.folder}/trials"
+            print(f"{elsewhere} ran elsewhere: {advice}")
         if status.done:
             print(f"the sweep is in {sweep.folder}, with one row per trial in {sweep.folder / 'trials.csv'}; next:")
             print(f"  deeplda table {sweep.folder}")
-    left = status.waiting + len(status.running)
     if stopped and left:
         raise StoppedError(f"stopped with {left} of {status.trials} trials left; to resume, run the same command")
     if status.failed:
         (name, sentence), *_ = status.failed.items()
-        raise TrainingError(
-            f"{len(status.failed)} of {status.trials} trials failed, the first being {name}: {sentence}; "
-            "to try them again, run the same command with --retry"
-        )
+        what = f"{len(status.failed)} of {status.trials} trials failed, the first being {name}: {sentence}"
+        raise TrainingError(f"{what}; to try them again, run the same command with --retry")
     if left:
-        raise TrainingError(
-            f"{left} of {status.trials} trials are left because their workers ended; run the same command to resume"
-        )
-
-
-def _as_json(sweep: Sweep, status: SweepStatus) -> dict[str, object]:
-    return {
-        "sweep": str(sweep.folder),
-        "table": sweep.definition.table,
-        "scale": sweep.definition.scale,
-        "trials": status.trials,
-        "done": status.done,
-        "pruned": list(status.pruned),
-        "failed": status.failed,
-        "left": status.waiting + len(status.running),
-        "best": asdict(status.best) if status.best else None,
-    }
+        reason = "are left because their workers ended; run the same command to resume"
+        raise TrainingError(f"{left} of {status.trials} trials {reason}")

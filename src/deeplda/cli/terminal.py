@@ -22,11 +22,7 @@ def print_table(table: Table) -> None:
 
 
 def print_scores(scores: Scores, class_names: Sequence[str], *, title: str, mirrored: Scores | None = None) -> None:
-    """Print the scores of each predictor and the confusion matrix of the first.
-
-    Args:
-        mirrored: scores with the embeddings of each image and its mirror image averaged, shown next to the others.
-    """
+    """Print the scores of each predictor, next to them those over `mirrored` images, and the confusion matrix."""
     table = Table("predictor", title=f"{title}: {scores.n:,} samples", title_justify="left")
     for column in ("accuracy", "balanced", "AUC", *(["mirrored", "balanced", "AUC"] if mirrored else [])):
         table.add_column(column, justify="right")
@@ -57,11 +53,8 @@ def _print_confusion(confusion: Sequence[Sequence[int]], class_names: Sequence[s
 
 
 def print_subclasses(subclasses: Mapping[str, Mapping[str, int]], *, mirrored: bool) -> None:
-    """Print how often each subclass was predicted, and how often its class was right.
-
-    Args:
-        mirrored: whether the scores above have a column for mirror images, which these do not use.
-    """
+    """Print how often each subclass was predicted, and how often its class was right."""
+    # The scores above may be `mirrored`; these never are.
     title = "subclasses" + (", without mirror images" if mirrored else "")
     table = Table("subclass", title=title, title_justify="left")
     table.add_column("predicted", justify="right")

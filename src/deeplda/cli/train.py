@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from deeplda.cli.launcher import is_in_job, is_silent, run_job
-from deeplda.cli.options import DataSource, Json, Quiet, Recipe, WholeNumber
+from deeplda.cli.options import DataSource, Json, Quiet, Recipe, WholeNumber, flag
 from deeplda.errors import InputError, StoppedError, code_not_run
 from deeplda.extras import require
 from deeplda.formatting import duration, flops
@@ -31,11 +32,11 @@ def train(
     *,
     recipe: Recipe = None,
     run: Annotated[Path | None, Parameter(help="Folder of the run. [default: runs/DATA-OBJECTIVE]")] = None,
-    resume: Annotated[bool, Parameter(negative="", help="Resume the run from its last checkpoint.")] = False,
+    resume: Annotated[bool, flag("Resume the run from its last checkpoint.")] = False,
     processes: Annotated[WholeNumber, Parameter(help="Number of processes; each batch is split among them.")] = 1,
     json_: Json = False,
     quiet: Quiet = False,
-    tensorboard: Annotated[bool, Parameter(negative="", help="Also write each epoch for TensorBoard.")] = False,
+    tensorboard: Annotated[bool, flag("Also write each epoch for TensorBoard.")] = False,
     config: Annotated[TrainConfig, Parameter(name="*")] = TrainConfig(),  # noqa: B008  # frozen
 ) -> None:
     """Train a network and its predictors, keep the best epoch by validation, and score it on the test part."""
@@ -60,19 +61,21 @@ def train(
     with joined_world(settings.device) as world:
         folder = world.from_first(run or _default_folder(settings, resume=resume))
         # The first process decides for all, and if it raises, all do.
-        settings = world.from_first(
-            world.together(
-                lambda: _settings_for(folder, settings, base, chosen, resume=resume) if world.first else settings
-            )
-        )
+        decide = partial(_settings_for, folder, settings, base, chosen, resume=resume)
+        settings = world.from_first(world.together(decide if world.first else lambda: settings))
         if world.first:
-            _print_settings_without_effect(settings, chosen)
+            for name, other in without_effect(settings, chosen).items():
+                option, value = name.replace("_", "-"), str(getattr(settings, other)).lower()
+                print(f"note: --{option} has no effect on training with {other} {value}", file=sys.stderr)
         progress = _progress(folder, silent=quiet or is_silent(), tensorboard=tensorboard and world.first)
         finished = _train(folder, settings, progress, world)
         if not world.first:
             return
     if not (folder / "report.html").exists():
-        _write_report(folder, settings, finished, progress)
+        from deeplda.report.report_files import write_report, write_subclass_figures
+
+        write_subclass_figures(folder, progress, data=finished.data)
+        write_report(folder, network=settings.network, model=finished.model, data=finished.data, progress=progress)
     if json_:
         print(json.dumps({"run": str(folder), **finished.summary.model_dump(exclude_unset=True)}))
     else:
@@ -116,12 +119,6 @@ def _settings_for(
     return existing
 
 
-def _print_settings_without_effect(settings: RunConfig, chosen: Mapping[str, object]) -> None:
-    for name, other in without_effect(settings, chosen).items():
-        option, value = name.replace("_", "-"), str(getattr(settings, other)).lower()
-        print(f"note: --{option} has no effect on training with {other} {value}", file=sys.stderr)
-
-
 def _progress(folder: Path, *, silent: bool, tensorboard: bool) -> Progress:
     from deeplda.training.progress import Progress, TensorBoardProgress, TerminalProgress
 
@@ -147,13 +144,6 @@ def _train(folder: Path, settings: RunConfig, progress: Progress, world: World) 
 def _network_option(settings: RunConfig) -> str:
     """Return the option that permits a network of the user's own to be run again."""
     return f" --network {settings.network}" if ":" in (settings.network or "") else ""
-
-
-def _write_report(folder: Path, settings: RunConfig, finished: Finished, progress: Progress) -> None:
-    from deeplda.report.report_files import write_report, write_subclass_figures
-
-    write_subclass_figures(folder, progress, data=finished.data)
-    write_report(folder, network=settings.network, model=finished.model, data=finished.data, progress=progress)
 
 
 def _print_summary(folder: Path, summary: SummaryRow, settings: RunConfig) -> None:

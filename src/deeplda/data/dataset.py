@@ -42,6 +42,11 @@ class Part:
         return Part(self.inputs[indices], self.labels[indices], files)
 
 
+def joined(*parts: Part) -> Part:
+    """Return the samples of several parts as one, without the names of their files."""
+    return Part(np.concatenate([part.inputs for part in parts]), np.concatenate([part.labels for part in parts]))
+
+
 @dataclass(frozen=True, eq=False)
 class Source:
     """The contents of a source as read from disk, before missing parts are split off.
@@ -87,9 +92,7 @@ class Data:
 
     def without_validation(self) -> Data:
         """Return the same data with the validation part merged into the training part."""
-        inputs = np.concatenate([self.train.inputs, self.val.inputs])
-        train = Part(inputs, np.concatenate([self.train.labels, self.val.labels]))
-        return replace(self, train=train, val=self.val.take(np.arange(0)))
+        return replace(self, train=joined(self.train, self.val), val=self.val.take(np.arange(0)))
 
     @cached_property
     def fingerprint(self) -> str:
@@ -116,9 +119,8 @@ def complete(source: Source, seed: int) -> Data:
     train, val, test = source.train, source.val, source.test
     if len(np.unique(train.labels)) < 2:
         found = source.class_names[train.labels[0]] if len(train) else "none"
-        raise InputError(
-            f"{source.name} has training samples of one class only ({found})", need="two or more", do="add a class"
-        )
+        what = f"{source.name} has training samples of one class only ({found})"
+        raise InputError(what, need="two or more", do="add a class")
     rng = np.random.Generator(np.random.PCG64(seed))
     # Both sizes are shares of all samples, so compute them before splitting anything off.
     test_size = _part_size(len(train), TEST_SHARE)
@@ -140,9 +142,7 @@ def _split_off(part: Part, size: int, rng: np.random.Generator, name: str, kind:
 
     rest, taken = stratified_split(part.labels, size, rng)
     if not len(taken):
-        raise InputError(
-            f"{name} has {len(part)} training samples in {len(np.unique(part.labels))} classes, none to spare",
-            need=f"a class with two samples, to split off a {kind} part",
-            do=f"add samples or provide a {kind} part",
-        )
+        what = f"{name} has {len(part)} training samples in {len(np.unique(part.labels))} classes, none to spare"
+        need = f"a class with two samples, to split off a {kind} part"
+        raise InputError(what, need=need, do=f"add samples or provide a {kind} part")
     return part.take(rest), part.take(taken)

@@ -9,6 +9,7 @@ import tarfile
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
@@ -17,7 +18,7 @@ import requests
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from deeplda.data.formats import KNOWN_SETS, Download
+from deeplda.data.formats import KNOWN_SETS
 from deeplda.data.sources import KNOWN, check_data, data_folder, locate, nearest_known
 from deeplda.errors import InputError
 
@@ -50,38 +51,34 @@ def fetch(name: str, data_dir: Path | None = None, *, base_url: str | None = Non
     if all(row.ok for row in check_data(name, data_dir)):
         return locate(name, data_dir)
     known, root = KNOWN_SETS[name], data_folder(data_dir)
-    source, folder = known.download, root / known.folders[0]
+    folder = root / known.folders[0]
     try:
-        for file in source.checksums:
-            path = _download(source, file, root if source.unpacked_bytes else folder, base_url or source.url, progress)
-            if source.unpacked_bytes:
-                unpack(path, folder, known.archive_members(), source.unpacked_bytes)
+        for file, checksum in known.checksums.items():
+            url = f"{(base_url or known.url).rstrip('/')}/{file}"
+            path = _download(url, checksum, (root if known.unpacked_bytes else folder) / file, progress)
+            if known.unpacked_bytes:
+                unpack(path, folder, known.archive_members(), known.unpacked_bytes)
                 path.unlink()
     except OSError as error:
         found = f"{root} cannot be written ({error.strerror})"
         raise InputError(found, need="a folder with enough space", do="pass another --data-dir") from None
     if broken := next((row for row in check_data(name, data_dir) if not row.ok), None):
-        raise InputError(
-            f"{name} was fetched, but {broken.file} takes precedence and is broken ({broken.found}): remove it"
-        )
+        what = f"{broken.file} takes precedence and is broken ({broken.found})"
+        raise InputError(f"{name} was fetched, but {what}: remove it")
     return folder
 
 
-def _download(source: Download, file: str, folder: Path, base_url: str, progress: bool) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    base_url = base_url.rstrip("/") + "/"
-    keeper = pooch.create(path=folder, base_url=base_url, registry=dict(source.checksums))
+def _download(url: str, checksum: str, file: Path, progress: bool) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    downloader = partial(_resume, file.with_name(f"{file.name}.part"), progress)
     try:
         with _quiet(pooch.get_logger()):
-            return Path(keeper.fetch(file, downloader=_ResumingDownloader(folder / f"{file}.part", progress)))
+            return Path(pooch.retrieve(url, checksum, fname=file.name, path=file.parent, downloader=downloader))
     except InputError:
         raise
     except ValueError:  # pooch raises this for a wrong checksum, after removing the file
-        raise InputError(
-            f"{base_url}{file} has a different checksum and was removed",
-            need=source.checksums[file],
-            do="fetch it again; if this happens again, the file on the server has changed",
-        ) from None
+        do = "fetch it again; if this happens again, the file on the server has changed"
+        raise InputError(f"{url} has a different checksum and was removed", need=checksum, do=do) from None
 
 
 @contextmanager
@@ -94,61 +91,55 @@ def _quiet(logger: logging.Logger) -> Iterator[None]:
         logger.setLevel(level)
 
 
-class _ResumingDownloader:
-    """A downloader for pooch that writes to a `.part` file and requests only the bytes it does not have yet.
+def _resume(part: Path, progress: bool, url: str, output_file: str, _pooch: object) -> None:
+    """Download a file for pooch, through a `.part` file, requesting only the bytes that it does not have yet.
 
     If the server does not support ranges, the download starts again. Raises InputError if the server cannot be reached,
     refuses, or closes the connection early; the `.part` file is kept for the next attempt.
     """
+    try:
+        _request(url, part, progress)
+    except requests.RequestException as error:
+        what = f"the connection to {url} failed after {_size(part):,} bytes ({type(error).__name__})"
+        raise InputError(what, need="a connection", do="run the same command again to resume") from None
+    part.replace(output_file)
 
-    def __init__(self, part: Path, progress: bool) -> None:
-        self._part, self._progress = part, progress
 
-    def __call__(self, url: str, output_file: str, _pooch: object) -> None:
-        try:
-            self._download(url)
-        except requests.RequestException as error:
-            raise InputError(
-                f"the connection to {url} failed after {self._size():,} bytes ({type(error).__name__})",
-                need="a connection",
-                do="run the same command again to resume",
-            ) from None
-        self._part.replace(output_file)
+def _size(file: Path) -> int:
+    return file.stat().st_size if file.is_file() else 0
 
-    def _size(self) -> int:
-        return self._part.stat().st_size if self._part.is_file() else 0
 
-    def _download(self, url: str) -> None:
-        have = self._size()
-        # Without "identity" a server may compress the file again, and the range would refer to other bytes.
-        headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
-        with requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as response:
-            if response.status_code == 416:
-                # There is nothing after our bytes: the file is complete (the checksum will verify it) or too long.
-                if response.headers.get("Content-Range") != f"bytes */{have}":
-                    self._part.unlink()
-                    self._download(url)
-                return
-            if response.status_code >= 400:
-                found = f"{url} returned status {response.status_code}"
-                raise InputError(found, need="the file", do="try again later, or download it by hand")
-            if response.headers.get("Content-Range", "").split("-")[0] != f"bytes {have}":
-                have = 0
-            self._receive(response, have)
+def _request(url: str, part: Path, progress: bool) -> None:
+    have = _size(part)
+    # Without "identity" a server may compress the file again, and the range would refer to other bytes.
+    headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
+    with requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as response:
+        if response.status_code == 416:
+            # There is nothing after our bytes: the file is complete (the checksum will verify it) or too long.
+            if response.headers.get("Content-Range") != f"bytes */{have}":
+                part.unlink()
+                _request(url, part, progress)
+            return
+        if response.status_code >= 400:
+            found = f"{url} returned status {response.status_code}"
+            raise InputError(found, need="the file", do="try again later, or download it by hand")
+        if response.headers.get("Content-Range", "").split("-")[0] != f"bytes {have}":
+            have = 0
+        _receive(response, part, have, progress)
 
-    def _receive(self, response: requests.Response, have: int) -> None:
-        length = response.headers.get("Content-Length", "")
-        total = have + int(length) if length.isdecimal() else None
-        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-        console = Console(stderr=True)
-        with Progress(*columns, TimeRemainingColumn(), console=console, disable=not self._progress) as progress:
-            task = progress.add_task(self._part.stem, total=total, completed=have)
-            with self._part.open("ab" if have else "wb") as file:
-                for chunk in response.iter_content(_CHUNK):
-                    file.write(chunk)
-                    progress.advance(task, len(chunk))
-        if total is not None and self._size() < total:
-            raise requests.ConnectionError("the server closed the connection early")
+
+def _receive(response: requests.Response, part: Path, have: int, progress: bool) -> None:
+    length = response.headers.get("Content-Length", "")
+    total = have + int(length) if length.isdecimal() else None
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), disable=not progress) as shown:
+        task = shown.add_task(part.stem, total=total, completed=have)
+        with part.open("ab" if have else "wb") as file:
+            for chunk in response.iter_content(_CHUNK):
+                file.write(chunk)
+                shown.advance(task, len(chunk))
+    if total is not None and _size(part) < total:
+        raise requests.ConnectionError("the server closed the connection early")
 
 
 def unpack(archive: Path, folder: Path, wanted: frozenset[str], largest: int) -> None:

@@ -18,11 +18,7 @@ from deeplda.data.images import SUFFIXES, Header, decode, in_threads, read_heade
 from deeplda.errors import InputError, one_line
 from deeplda.memory import require_memory
 
-_PART_NAMES = {
-    "train": ("train", "training"),
-    "val": ("val", "valid", "validation"),
-    "test": ("test", "testing"),
-}
+_PART_NAMES = {"train": ("train", "training"), "val": ("val", "valid", "validation"), "test": ("test", "testing")}
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
@@ -50,11 +46,9 @@ class Listing:
         counts = Counter((file.part, file.label) for file in files)
         for part, (label, name) in product(self.parts, enumerate(self.class_names)):
             if not counts[part, label]:
-                raise InputError(
-                    f"the class {name} of {self.folder} has no readable image in its {part} part",
-                    need="at least one PNG, JPEG, BMP or WebP file",
-                    do="add images or remove the folder",
-                )
+                what = f"the class {name} of {self.folder} has no readable image in its {part} part"
+                need = "at least one PNG, JPEG, BMP or WebP file"
+                raise InputError(what, need=need, do="add images or remove the folder")
 
 
 def read_folder(folder: Path, image_size: int | None, skip_unreadable: bool) -> Source:
@@ -100,22 +94,15 @@ def list_images(folder: Path) -> Listing:
     classes = {part: {path.name: path for path in _subfolders(root)} for part, root in parts.items()}
     names = tuple(sorted(classes["train"]))
     if not names:
-        raise InputError(
-            f"{parts['train']} has no subfolders",
-            need="one subfolder of images per class",
-            do="sort the images into subfolders; if the folder is itself a class, rename it",
-        )
+        do = "sort the images into subfolders; if the folder is itself a class, rename it"
+        raise InputError(f"{parts['train']} has no subfolders", need="one subfolder of images per class", do=do)
     for part, root in parts.items():
         if odd := sorted(set(classes[part]) ^ set(names)):
-            raise InputError(
-                f"the class folders of {root} and {parts['train']} differ in {', '.join(odd)}",
-                need="the same classes in every part",
-                do="add or remove these folders",
-            )
+            what = f"the class folders of {root} and {parts['train']} differ in {', '.join(odd)}"
+            raise InputError(what, need="the same classes in every part", do="add or remove these folders")
     files = [
         ImageFile(path, part, label)
-        for part in parts
-        for label, name in enumerate(names)
+        for part, (label, name) in product(parts, enumerate(names))
         for path in image_files(classes[part][name])
     ]
     return Listing(folder, tuple(parts), names, tuple(files))
@@ -127,15 +114,14 @@ def image_files(folder: Path) -> list[Path]:
     visited: set[Path] = set()
     for where, below, names in os.walk(folder, followlinks=True):
         real = Path(where).resolve()
-        below[:] = [] if real in visited else sorted(name for name in below if not name.startswith("."))
-        if real not in visited:
-            found += [Path(where, name) for name in sorted(names) if _is_image(name)]
+        if real in visited:
+            below.clear()
+            continue
         visited.add(real)
+        below[:] = sorted(name for name in below if not name.startswith("."))
+        files = [Path(where, name) for name in sorted(names) if not name.startswith(".")]
+        found += [file for file in files if file.suffix.lower() in SUFFIXES]
     return found
-
-
-def _is_image(name: str) -> bool:
-    return not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES
 
 
 def _part_folders(folder: Path) -> dict[str, Path]:
@@ -145,15 +131,14 @@ def _part_folders(folder: Path) -> dict[str, Path]:
     for part, spellings in _PART_NAMES.items():
         present = [below[name] for name in spellings if name in below]
         if len(present) > 1:
-            both = f"{folder} has both {present[0].name}/ and {present[1].name}/"
-            raise InputError(both, need="only one of them", do="merge or rename them")
+            both = f"{present[0].name}/ and {present[1].name}/"
+            raise InputError(f"{folder} has both {both}", need="only one of them", do="merge or rename them")
         if present:
             found[part] = present[0]
     if found and "train" not in found:
         name = next(iter(found.values())).name
-        raise InputError(
-            f"{folder} has {name}/ but no train/", need="both", do=f"add train/; if {name} is itself a class, rename it"
-        )
+        do = f"add train/; if {name} is itself a class, rename it"
+        raise InputError(f"{folder} has {name}/ but no train/", need="both", do=do)
     return found or {"train": folder}
 
 
@@ -184,11 +169,9 @@ def _common_size(sound: Sequence[tuple[ImageFile, Header]]) -> tuple[int, int]:
 
 
 def _different_sizes(one: Path, size: tuple[int, ...], other: Path, other_size: tuple[int, ...]) -> InputError:
-    return InputError(
-        f"{one} is {size[1]} x {size[0]} and {other} is {other_size[1]} x {other_size[0]} pixels",
-        need="the same size for all images",
-        do="pass --image-size, for example --image-size 64",
-    )
+    what = f"{one} is {size[1]} x {size[0]} and {other} is {other_size[1]} x {other_size[0]} pixels"
+    do = "pass --image-size, for example --image-size 64"
+    return InputError(what, need="the same size for all images", do=do)
 
 
 def _source(pixels: NDArray[np.uint8], kept: dict[int, ImageFile], listing: Listing) -> Source:

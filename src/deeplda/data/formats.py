@@ -18,7 +18,7 @@ from typing import IO, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from deeplda.data.dataset import Labels, Part, Source
+from deeplda.data.dataset import Labels, Part, Source, joined
 from deeplda.errors import InputError
 from deeplda.formatting import counted
 from deeplda.io import read_small
@@ -38,20 +38,6 @@ def read_digits() -> Source:
 
 
 @dataclass(frozen=True)
-class Download:
-    """The files of a data set on a server.
-
-    Attributes:
-        checksums: the checksum of each file, as "md5:...".
-        unpacked_bytes: if the only file is a tar.gz archive, the largest size it may unpack to; otherwise 0.
-    """
-
-    url: str
-    checksums: Mapping[str, str]
-    unpacked_bytes: int = 0
-
-
-@dataclass(frozen=True)
 class KnownSet(ABC):
     """A data set that is stored in files of its own format below the data folder.
 
@@ -59,13 +45,17 @@ class KnownSet(ABC):
         folders: subfolders of the data folder that are searched; `fetch` writes to the first one.
         class_names: used if the folder has no `class_names_file`.
         val_share: share of the training part that becomes validation.
+        url: the folder on the server; `checksums` has the checksum of each of its files, as "md5:...".
+        unpacked_bytes: if the only file is a tar.gz archive, the largest size it may unpack to; otherwise 0.
     """
 
     name: str
     folders: tuple[str, ...]
     class_names: tuple[str, ...]
     val_share: float
-    download: Download
+    url: str
+    checksums: Mapping[str, str]
+    unpacked_bytes: int = 0
     class_names_file: str | None = None
 
     @abstractmethod
@@ -90,8 +80,7 @@ class KnownSet(ABC):
 
     def looks_complete(self, folder: Path) -> bool:
         """Whether every file exists with a plausible size. No file is opened."""
-        files = self.files(folder)
-        return all(file.is_file() for file in files) and all(map(self._has_plausible_size, files))
+        return all(file.is_file() and self._has_plausible_size(file) for file in self.files(folder))
 
     def archive_members(self) -> frozenset[str]:
         """Return the names of the files that the downloaded archive must hold."""
@@ -139,8 +128,7 @@ class Cifar10(KnownSet):
         files = self.files(folder)
         require_memory(sum(file.stat().st_size for file in files), self.name)
         *train, test = map(self._read_batch, files)
-        images = np.concatenate([batch.inputs for batch in train])
-        return self._source(folder, Part(images, np.concatenate([batch.labels for batch in train])), test)
+        return self._source(folder, joined(*train), test)
 
     def describe(self, file: Path) -> str:
         return f"{counted(len(self._read_batch(file)), 'image')} of 3 x 32 x 32"
@@ -259,60 +247,52 @@ def _damaged(file: Path, found: str, need: str) -> InputError:
 
 KNOWN_SETS: dict[str, KnownSet] = {
     "cifar10": Cifar10(
-        name="cifar10",
+        "cifar10",
         folders=("cifar-10-batches-bin",),
         class_names=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
         class_names_file="batches.meta.txt",
         val_share=0.04,  # the paper's 2,000 of 50,000
-        download=Download(
-            "https://www.cs.toronto.edu/~kriz/",
-            {"cifar-10-binary.tar.gz": "md5:c32a1d4ab5d03f1284b67883e8d87530"},
-            unpacked_bytes=200_000_000,
-        ),
+        url="https://www.cs.toronto.edu/~kriz/",
+        checksums={"cifar-10-binary.tar.gz": "md5:c32a1d4ab5d03f1284b67883e8d87530"},
+        unpacked_bytes=200_000_000,
     ),
     "stl10": Stl10(
-        name="stl10",
+        "stl10",
         folders=("stl10_binary",),
         class_names=("airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck"),
         class_names_file="class_names.txt",
         val_share=0.2,  # the paper's 1,000 of 5,000
-        download=Download(
-            "http://ai.stanford.edu/~acoates/stl10/",
-            {"stl10_binary.tar.gz": "md5:91f7769df0f17e558f3565bffb0c7dfb"},
-            unpacked_bytes=3_300_000_000,
-        ),
+        url="http://ai.stanford.edu/~acoates/stl10/",
+        checksums={"stl10_binary.tar.gz": "md5:91f7769df0f17e558f3565bffb0c7dfb"},
+        unpacked_bytes=3_300_000_000,
     ),
     "mnist": Mnist(
-        name="mnist",
+        "mnist",
         folders=("mnist", "MNIST/raw"),
         class_names=tuple("0123456789"),
         val_share=0.1,
-        download=Download(
-            "https://ossci-datasets.s3.amazonaws.com/mnist/",
-            {
-                "train-images-idx3-ubyte.gz": "md5:f68b3c2dcbeaaa9fbdd348bbdeb94873",
-                "train-labels-idx1-ubyte.gz": "md5:d53e105ee54ea40749a09fcbcd1e9432",
-                "t10k-images-idx3-ubyte.gz": "md5:9fb629c4189551a2d022fa330f9573f3",
-                "t10k-labels-idx1-ubyte.gz": "md5:ec29112dd5afa0611ce80d1b7f02629c",
-            },
-        ),
+        url="https://ossci-datasets.s3.amazonaws.com/mnist/",
+        checksums={
+            "train-images-idx3-ubyte.gz": "md5:f68b3c2dcbeaaa9fbdd348bbdeb94873",
+            "train-labels-idx1-ubyte.gz": "md5:d53e105ee54ea40749a09fcbcd1e9432",
+            "t10k-images-idx3-ubyte.gz": "md5:9fb629c4189551a2d022fa330f9573f3",
+            "t10k-labels-idx1-ubyte.gz": "md5:ec29112dd5afa0611ce80d1b7f02629c",
+        },
     ),
     "fashion-mnist": Mnist(
-        name="fashion-mnist",
+        "fashion-mnist",
         folders=("fashion-mnist", "FashionMNIST/raw"),
         class_names=(
             *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
             *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
         ),
         val_share=0.1,
-        download=Download(
-            "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
-            {
-                "train-images-idx3-ubyte.gz": "md5:8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-                "train-labels-idx1-ubyte.gz": "md5:25c81989df183df01b3e8a0aad5dffbe",
-                "t10k-images-idx3-ubyte.gz": "md5:bef4ecab320f06d8554ea6380940ec79",
-                "t10k-labels-idx1-ubyte.gz": "md5:bb300cfdad3c16e7a12a480ee83cd310",
-            },
-        ),
+        url="http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+        checksums={
+            "train-images-idx3-ubyte.gz": "md5:8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+            "train-labels-idx1-ubyte.gz": "md5:25c81989df183df01b3e8a0aad5dffbe",
+            "t10k-images-idx3-ubyte.gz": "md5:bef4ecab320f06d8554ea6380940ec79",
+            "t10k-labels-idx1-ubyte.gz": "md5:bb300cfdad3c16e7a12a480ee83cd310",
+        },
     ),
 }

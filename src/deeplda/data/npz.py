@@ -35,14 +35,11 @@ def read_npz(path: Path) -> Source:
     arrays = _load(path)
     for name in ("x_train", "y_train"):
         if name not in arrays:
-            raise InputError(
-                f"{path} has no {name}", need="x_train and y_train", do="np.savez(path, x_train=..., y_train=...)"
-            )
+            do = "np.savez(path, x_train=..., y_train=...)"
+            raise InputError(f"{path} has no {name}", need="x_train and y_train", do=do)
     names, labels = _read_labels(path, arrays)
-    parts: dict[str, Part] = {}
-    for part in _PARTS:
-        if f"x_{part}" in arrays or part in labels:
-            parts[part] = _part(path, part, arrays, labels)
+    present = [part for part in _PARTS if f"x_{part}" in arrays or part in labels]
+    parts = {part: _part(path, part, arrays, labels) for part in present}
     shapes = {part: samples.inputs.shape[1:] for part, samples in parts.items()}
     for part, shape in shapes.items():
         if shape != shapes["train"]:
@@ -90,9 +87,8 @@ def _checked_size(path: Path, archive: zipfile.ZipFile, name: str) -> int:
         raise _wrong(path, f"{name} holds items of no size ({dtype} {shape})", "numbers or text")
     size = math.prod(shape) * dtype.itemsize
     if start + size != member.file_size:
-        raise _wrong(
-            path, f"{name} is declared as {dtype} {shape} but has {member.file_size - start:,} bytes", f"{size:,}"
-        )
+        found = f"{name} is declared as {dtype} {shape} but has {member.file_size - start:,} bytes"
+        raise _wrong(path, found, f"{size:,}")
     # Rows become float32, which may be larger than the stored dtype.
     return max(size, 4 * math.prod(shape)) if len(shape) == 2 else size
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeplda.data.dataset import Data, Part, Source, complete
-from deeplda.data.formats import KNOWN_SETS, read_digits
+from deeplda.data.formats import KNOWN_SETS, KnownSet, read_digits
 from deeplda.data.npz import read_npz
 from deeplda.errors import InputError
 from deeplda.formatting import counted
@@ -72,9 +72,8 @@ def find_source(source: str | Path) -> str | Path:
         return path
     if path.is_file():
         raise InputError(f"{source} is a file", need="a folder of images or an .npz file", do="pass one of these")
-    raise InputError(
-        f"{source} does not exist", need="a known name, a folder or an .npz file", do=nearest_known(str(source))
-    )
+    need = "a known name, a folder or an .npz file"
+    raise InputError(f"{source} does not exist", need=need, do=nearest_known(str(source)))
 
 
 def nearest_known(text: str) -> str:
@@ -136,8 +135,8 @@ def _read_known(name: str, data_dir: Path | None) -> Source:
 
 def _unreadable_layout(name: str, data_dir: Path | None) -> str | None:
     """Return a sentence if a known set is there, but only in a layout that we do not read."""
-    known, folder = KNOWN_SETS[name], locate(name, data_dir)
-    any_file = any(map(Path.is_file, known.files(folder)))
+    known = KNOWN_SETS[name]
+    any_file = any(map(Path.is_file, known.files(locate(name, data_dir))))
     return None if any_file else known.unreadable_layout(data_folder(data_dir))
 
 
@@ -160,12 +159,8 @@ def _resized(source: Source, side: int) -> Source:
         raise InputError(f"{source.name} has rows of features", need="images to resize", do="leave out --image-size")
     samples = len(source.train) + len(source.val or ()) + len(source.test or ())
     require_memory(samples * source.train.inputs.shape[1] * side**2, f"{source.name} at {side} x {side}")
-    return replace(
-        source,
-        train=resized(source.train),
-        val=source.val and resized(source.val),
-        test=source.test and resized(source.test),
-    )
+    val, test = source.val and resized(source.val), source.test and resized(source.test)
+    return replace(source, train=resized(source.train), val=val, test=test)
 
 
 @dataclass(frozen=True)
@@ -197,7 +192,7 @@ def check_data(source: str | Path, data_dir: Path | None = None) -> list[FileChe
 
 def _check_known(name: str, data_dir: Path | None) -> list[FileCheck]:
     known, folder = KNOWN_SETS[name], locate(name, data_dir)
-    rows = [_check_file(file, name) for file in known.files(folder)]
+    rows = [_check_file(file, known) for file in known.files(folder)]
     if all(row.ok for row in rows):
         try:
             known.read(folder)
@@ -210,11 +205,9 @@ def _check_known(name: str, data_dir: Path | None) -> list[FileCheck]:
     return rows
 
 
-def _check_file(file: Path, name: str) -> FileCheck:
-    if not file.is_file():
-        return FileCheck(file, "missing", False)
+def _check_file(file: Path, known: KnownSet) -> FileCheck:
     try:
-        return FileCheck(file, KNOWN_SETS[name].describe(file), True)
+        return FileCheck(file, known.describe(file), True) if file.is_file() else FileCheck(file, "missing", False)
     except (InputError, OSError) as error:
         return FileCheck(file, str(error), False)
 
@@ -223,35 +216,27 @@ def _check_folder(path: Path) -> list[FileCheck]:
     from deeplda.data.folder import ImageFile, list_images
     from deeplda.data.images import decode, in_threads
 
-    def error_of(file: ImageFile) -> str | None:
+    def check(file: ImageFile) -> FileCheck:
         try:
             decode(file.path, channels=3)
         except InputError as error:
-            return str(error)
-        return None
+            return FileCheck(file.path, str(error), False)
+        return FileCheck(file.path, "intact", True)
 
     listing = list_images(path)
     _check_class_names(str(path), listing.class_names)
-    counts: Counter[tuple[str, int]] = Counter()
-    broken: list[FileCheck] = []
-    for file, error in zip(listing.files, in_threads(error_of, listing.files), strict=True):
-        counts[file.part, file.label] += error is None
-        if error is not None:
-            broken.append(FileCheck(file.path, error, False))
+    checked = in_threads(check, listing.files)
+    counts = Counter((file.part, file.label) for file, row in zip(listing.files, checked, strict=True) if row.ok)
     rows = [
         FileCheck(path, f"{part}, {name}: {counted(counts[part, label], 'image')}", counts[part, label] > 0)
         for part, (label, name) in product(listing.parts, enumerate(listing.class_names))
     ]
-    return rows + broken
+    return rows + [row for row in checked if not row.ok]
 
 
 def _check_npz(path: Path) -> list[FileCheck]:
     source = read_npz(path)
+    shape = " x ".join(map(str, source.train.inputs.shape[1:]))
     parts = {"train": source.train, "val": source.val, "test": source.test}
-    return [
-        FileCheck(
-            path, f"{name}: {counted(len(part), 'sample')} of {' x '.join(map(str, part.inputs.shape[1:]))}", True
-        )
-        for name, part in parts.items()
-        if part is not None
-    ]
+    counts = {name: counted(len(part), "sample") for name, part in parts.items() if part is not None}
+    return [FileCheck(path, f"{name}: {count} of {shape}", True) for name, count in counts.items()]

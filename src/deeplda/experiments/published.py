@@ -60,8 +60,6 @@ def original_dlda() -> OriginalDLDA:
 
 def published_accuracy(data: str, predictor: str, alpha: float | None, subclasses: int = 1) -> float | None:
     """Return the paper's accuracy in percent, or None if it publishes none; alpha is None for cross-entropy."""
-    for table in published_tables():
-        for cell in table.cells if table.data == data else ():
-            if (cell.predictor, cell.alpha, cell.subclasses) == (predictor, alpha, subclasses):
-                return cell.accuracy
-    return None
+    cells = (cell for table in published_tables() if table.data == data for cell in table.cells)
+    wanted = (predictor, alpha, subclasses)
+    return next((cell.accuracy for cell in cells if (cell.predictor, cell.alpha, cell.subclasses) == wanted), None)

@@ -5,8 +5,6 @@ It has mean and spread over seeds, the choice by validation accuracy, and paired
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -14,7 +12,7 @@ from statistics import fmean, stdev
 from typing import Literal
 
 from deeplda.experiments.published import original_dlda, published_accuracy, published_tables
-from deeplda.experiments.results import PairedComparison, RunGroup, SweepResults, compare, percent_cell
+from deeplda.experiments.results import PairedComparison, RunGroup, SweepResults, as_csv, compare, percent_cell
 
 TableFormat = Literal["text", "markdown", "csv", "json"]
 # The groups that a group is compared with, if the sweep has them: the same with alpha 1 (of the paper's statistic, that
@@ -92,9 +90,7 @@ def result_table(results: SweepResults) -> ResultTable:
 def _chosen(groups: tuple[RunGroup, ...]) -> RunGroup:
     """Return the best LDA objective by validation, or the best group if there is none, among those with most seeds."""
     candidates = [group for group in groups if group.objective != "cce"] or list(groups)
-    most = max(len(group.validation) for group in candidates)
-    full = [group for group in candidates if len(group.validation) == most]
-    return max(full, key=lambda group: fmean(group.validation.values()))
+    return max(candidates, key=lambda group: (len(group.validation), fmean(group.validation.values())))
 
 
 def _row(group: RunGroup, results: SweepResults, *, chosen: bool) -> TableRow:
@@ -167,10 +163,8 @@ def _notes(results: SweepResults, rows: tuple[TableRow, ...]) -> tuple[str, ...]
     if any(row.paper for row in rows):
         notes.append(_note_on_the_paper(results))
     if missing := results.trials - results.done:
-        notes.append(
-            f"{missing} of {results.trials} trials have no result here: they are waiting, failed, were stopped early "
-            "or ran elsewhere"
-        )
+        reasons = "they are waiting, failed, were stopped early or ran elsewhere"
+        notes.append(f"{missing} of {results.trials} trials have no result here: {reasons}")
     intervals = sum(against.found.low is not None for row in rows for against in row.against.values())
     if intervals > 1:
         notes.append(
@@ -245,12 +239,8 @@ def _settings(group: RunGroup) -> dict[str, object]:
 
 def _as_csv(table: ResultTable) -> str:
     """One line per group and predictor; accuracies in percent, differences in percentage points."""
-    stream = io.StringIO()
     rows = [_csv_row(table, row, name) for row in table.rows for name in row.test]
-    writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return stream.getvalue()
+    return as_csv(rows[0], rows)
 
 
 def _csv_row(table: ResultTable, row: TableRow, predictor: str) -> dict[str, object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import sqrt
 from pathlib import Path
@@ -55,21 +55,11 @@ class RunGroup:
     @property
     def label(self) -> str:
         """A description such as "RDLDA alpha=0.2"."""
-        parts = [self._objective_label()]
-        if self.subclasses != 1:
-            parts.append(f"k={self.subclasses}")
-        parts += [
-            f"{key}={value:.3g}" if isinstance(value, float) else f"{key}={value}" for key, value in self.other.items()
-        ]
-        return ", ".join(parts)
-
-    def _objective_label(self) -> str:
-        if self.objective == "cce":
-            return "cross-entropy"
-        if self.objective == "dlda":
-            return "DLDA (alpha=1)"
-        name = "RDLDA" if self.objective == "rdlda" else f"LDA {self.statistic}"
-        return name if self.alpha == 1 else f"{name} alpha={self.alpha:g}"
+        names = {"cce": "cross-entropy", "dlda": "DLDA (alpha=1)", "rdlda": "RDLDA", "lda": f"LDA {self.statistic}"}
+        label = names[self.objective] + ("" if self.alpha in (None, 1) else f" alpha={self.alpha:g}")
+        axes = {"k": self.subclasses, **self.other} if self.subclasses != 1 else self.other
+        values = (f"{key}={value:.3g}" if isinstance(value, float) else f"{key}={value}" for key, value in axes.items())
+        return ", ".join([label, *values])
 
     @property
     def predictor(self) -> str:
@@ -123,9 +113,8 @@ def read_results(folder: Path) -> SweepResults:
         for name, accuracy in trial.test_accuracies().items():
             group.test.setdefault(name, {})[seed] = accuracy
     if not finished:
-        raise InputError(
-            f"{folder} has no finished trial of its {file.name}: continue with deeplda sweep --sweep {folder}"
-        )
+        do = f"continue with deeplda sweep --sweep {folder}"
+        raise InputError(f"{folder} has no finished trial of its {file.name}: {do}")
     return SweepResults(definition, tuple(groups.values()), len(finished), len(definition.trials()))
 
 
@@ -140,11 +129,16 @@ def write_trials(folder: Path, definition: SweepDefinition) -> None:
         return
     rows = [(_settings_cells(trial), _result_cells(trial)) for trial in trials]
     columns = dict.fromkeys(name for part in zip(*rows, strict=True) for cells in part for name in cells)
+    write_text(folder / "trials.csv", as_csv(columns, [settings | results for settings, results in rows]))
+
+
+def as_csv(columns: Iterable[str], rows: Iterable[Mapping[str, object]]) -> str:
+    """Return rows as comma-separated values, with a line of headings."""
     stream = io.StringIO()
     writer = csv.DictWriter(stream, list(columns), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(settings | results for settings, results in rows)
-    write_text(folder / "trials.csv", stream.getvalue())
+    writer.writerows(rows)
+    return stream.getvalue()
 
 
 def percent_cell(share: float | None, digits: int = 2) -> str:

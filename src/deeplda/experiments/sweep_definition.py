@@ -89,12 +89,12 @@ class SweepDefinition(BaseModel):
         """Read a TOML file, in which `recipe` may name a recipe to start from. Raises InputError if it is invalid."""
         found = read_toml(file)
         recipe = found.pop("recipe", None)
-        if recipe is None:
-            return cls.parse(found, str(file))
-        if not isinstance(recipe, str):
+        if not isinstance(recipe, str | None):
             raise InputError(f"{file}: recipe is {recipe!r}, need the name of a recipe or of a TOML file")
         # Validated before the recipe is merged in: the file may contain values of any type.
         own = cls.parse(found, str(file))
+        if recipe is None:
+            return own
         base = {name: value for name, value in read_recipe(recipe).items() if not own._replaces(name)}
         return own.model_copy(update={"settings": merged(base, own.settings)})
 
@@ -210,8 +210,8 @@ def sweep_file(folder: Path) -> Path:
 
 def paper_table(number: Literal[1, 2, 3], scale: Literal["full", "quick"]) -> SweepDefinition:
     """Return the sweep of one of the paper's tables, at full scale or at a fraction of the cost."""
-    name = f"table{number}-quick.toml" if scale == "quick" else f"table{number}.toml"
-    return SweepDefinition.read(Path(__file__).parent / "paper_tables" / name)
+    quick = "-quick" if scale == "quick" else ""
+    return SweepDefinition.read(Path(__file__).parent / "paper_tables" / f"table{number}{quick}.toml")
 
 
 def trial_name(settings: TrialSettings) -> str:

@@ -94,15 +94,12 @@ def _best(current: dict[str, Attempt], results: dict[str, TrialResult]) -> BestT
     groups: dict[str, list[str]] = {}
     for name in results:
         groups.setdefault(json.dumps(_without_seed(current[name]), sort_keys=True), []).append(name)
-    most = max(map(len, groups.values()), default=0)
-    means = {
-        names[0]: fmean(results[name].validation for name in names) for names in groups.values() if len(names) == most
-    }
-    if not means:
+    if not groups:
         return None
-    first = max(means, key=lambda name: means[name])
+    scored = [(len(names), fmean(results[name].validation for name in names), names[0]) for names in groups.values()]
+    seeds, validation, first = max(scored, key=lambda found: found[:2])
     settings = _without_seed(current[first])
-    return BestTrials(first if current[first].drawn else trial_name(settings), settings, means[first], most)
+    return BestTrials(first if current[first].drawn else trial_name(settings), settings, validation, seeds)
 
 
 def _without_seed(attempt: Attempt) -> TrialSettings:

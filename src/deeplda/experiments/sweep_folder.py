@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 
 from deeplda.errors import InputError
@@ -71,14 +72,12 @@ def exclusive(folder: Path) -> Iterator[None]:
     """Create `folder` if needed and lock it, so that one process at a time sets it up or writes a summary of it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        stream = (folder / ".lock").open("a+b", buffering=0)
     except OSError as error:
         raise InputError(f"{folder} is not writable ({error.strerror}): choose another --sweep folder") from None
-    try:
-        _lock(lock)
+    with stream:
+        _lock(stream)
         yield
-    finally:
-        os.close(lock)
 
 
 def _valid_trials(definition: SweepDefinition) -> dict[str, TrialSettings]:
@@ -91,21 +90,18 @@ def _valid_trials(definition: SweepDefinition) -> dict[str, TrialSettings]:
 def _agreed(folder: Path, definition: SweepDefinition | None, public: str | None) -> SweepDefinition:
     """Return the definition in the folder after checking that the given one is the same; else the given one."""
     file = sweep_file(folder)
-    if not file.exists():
-        assert definition is not None
+    if definition is not None and not file.exists():
         return definition
     there = SweepDefinition.read(file)
     if there.storage != public:
-        raise InputError(
-            f"{folder} keeps the state of its trials in {there.storage}: pass its URL as --storage"
-            if there.storage
-            else f"{folder} keeps the state of its trials in the folder itself: leave --storage out or, if the sweep "
-            f'has not been started yet, add storage = "{public}" at the top of {file.name}'
-        )
+        what = f"{folder} keeps the state of its trials in {there.storage or 'the folder itself'}"
+        if there.storage:
+            raise InputError(f"{what}: pass its URL as --storage")
+        add = f'add storage = "{public}" at the top of {file.name}'
+        raise InputError(f"{what}: leave --storage out or, if the sweep has not been started yet, {add}")
     if definition is not None and (found := there.difference(definition)):
-        raise InputError(
-            f"{folder} was defined with {found}: leave it out, choose another --sweep folder, or edit {file.name}"
-        )
+        do = f"leave it out, choose another --sweep folder, or edit {file.name}"
+        raise InputError(f"{folder} was defined with {found}: {do}")
     return there
 
 
@@ -119,13 +115,10 @@ def worker_lock(folder: Path) -> Iterator[str]:
     worker = f"{platform.node()}-{os.getpid()}-{secrets.token_hex(3)}"
     file = worker_file(folder, worker)
     file.parent.mkdir(parents=True, exist_ok=True)
-    lock = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        _lock(lock)
+    with file.open("a+b", buffering=0) as stream:
+        _lock(stream)
         yield worker
         file.unlink(missing_ok=True)
-    finally:
-        os.close(lock)
 
 
 def worker_file(folder: Path, worker: str) -> Path:
@@ -136,22 +129,19 @@ def worker_file(folder: Path, worker: str) -> Path:
 def is_locked(file: Path) -> bool | None:
     """Whether a process holds the lock of a file; None if there is no such file."""
     try:
-        lock = os.open(file, os.O_RDWR)
+        with file.open("r+b", buffering=0) as stream:
+            _lock(stream, wait=False)
     except FileNotFoundError:
         return None
-    try:
-        _lock(lock, wait=False)
     except BlockingIOError:
         return True
-    finally:
-        os.close(lock)
     return False
 
 
-def _lock(descriptor: int, *, wait: bool = True) -> None:
+def _lock(stream: FileIO, *, wait: bool = True) -> None:
     """Lock an open file until it is closed. Raises BlockingIOError if it is locked and `wait` is false."""
     try:
         import fcntl
     except ImportError:
         raise InputError("sweeps need the file locks of Linux or macOS, which this system does not have") from None
-    fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    fcntl.flock(stream, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))

@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import optuna
 from optuna.exceptions import StorageInternalError
@@ -19,9 +19,6 @@ from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.study import StudyDirection
 
 from deeplda.errors import InputError, TrainingError
-
-if TYPE_CHECKING:
-    from sqlalchemy import URL
 
 # Two machines that create the tables of an empty database at the same moment make each other fail once.
 _TRIES = 5
@@ -34,10 +31,8 @@ def reporting_lost_storage() -> Iterator[None]:
     try:
         yield
     except StorageInternalError as error:
-        reason = str(error.__cause__ or error).splitlines()[0]
-        raise TrainingError(
-            f"the storage cannot be reached ({reason}); the runs are saved: run the same command again"
-        ) from None
+        what = f"the storage cannot be reached ({str(error.__cause__ or error).splitlines()[0]})"
+        raise TrainingError(f"{what}; the runs are saved: run the same command again") from None
 
 
 def open_study(name: str, folder: Path, url: str | None, *, prune: bool) -> tuple[optuna.Study, BaseStorage]:
@@ -51,12 +46,9 @@ def open_study(name: str, folder: Path, url: str | None, *, prune: bool) -> tupl
     storage = _journal(folder) if url is None else _database(url)
     if url is None and (there := storage.get_all_studies()):
         name = there[0].study_name
+    pruner = MedianPruner() if prune else NopPruner()
     study = optuna.create_study(
-        study_name=name,
-        storage=storage,
-        direction="maximize",
-        pruner=MedianPruner() if prune else NopPruner(),
-        load_if_exists=True,
+        study_name=name, storage=storage, direction="maximize", pruner=pruner, load_if_exists=True
     )
     if study.directions != [StudyDirection.MAXIMIZE]:
         raise InputError(f"the storage of {folder} has a study named {name} that is not a sweep of deeplda")
@@ -68,9 +60,17 @@ def public_url(url: str) -> str:
 
     Raises InputError if it is not a URL, or if workers cannot share such a database.
     """
-    from sqlalchemy import URL
+    from sqlalchemy import URL, make_url
+    from sqlalchemy.exc import ArgumentError
 
-    parsed = _parse(url)
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        raise InputError(
+            "storage is not the URL of a database",
+            need="one like postgresql+psycopg://user:password@host/database",
+            do="leave it out to keep the state in the sweep's folder",
+        ) from None
     if parsed.get_backend_name() == "sqlite":
         raise InputError(
             "storage is an SQLite file, from which two workers can take the same trial",
@@ -80,36 +80,22 @@ def public_url(url: str) -> str:
     return str(URL.create(parsed.drivername, host=parsed.host, port=parsed.port, database=parsed.database))
 
 
-def _parse(url: str) -> URL:
-    from sqlalchemy import make_url
-    from sqlalchemy.exc import ArgumentError
-
-    try:
-        return make_url(url)
-    except (ArgumentError, ValueError):
-        raise InputError(
-            "storage is not the URL of a database",
-            need="one like postgresql+psycopg://user:password@host/database",
-            do="leave it out to keep the state in the sweep's folder",
-        ) from None
-
-
 def _database(url: str) -> RDBStorage:
     from sqlalchemy import NullPool
     from sqlalchemy.exc import SQLAlchemyError
 
     public = public_url(url)
-    for left in reversed(range(_TRIES)):
+    reason = ""
+    for _ in range(_TRIES):
         try:
             # Connections are not kept: hours of training may pass between two accesses.
             return RDBStorage(url, engine_kwargs={"poolclass": NullPool})
         except ImportError as error:
             raise InputError(f"the driver for {public} is not installed ({error}): see SQLAlchemy's list") from None
         except (SQLAlchemyError, RuntimeError) as error:
-            if not left:
-                raise InputError(f"{public} cannot be used as storage: {str(error).splitlines()[0]}") from None
+            reason = str(error).splitlines()[0]
             time.sleep(0.5)
-    raise AssertionError("the last try returns or raises")
+    raise InputError(f"{public} cannot be used as storage: {reason}")
 
 
 def _journal(folder: Path) -> JournalStorage:
@@ -126,10 +112,8 @@ def _journal(folder: Path) -> JournalStorage:
 
 
 def _corrupt(file: Path, error: Exception) -> InputError:
-    return InputError(
-        f"{file} is corrupt ({type(error).__name__}: {error}): remove it and start again; finished trials are kept in "
-        "their folders"
-    )
+    do = "remove it and start again; finished trials are kept in their folders"
+    return InputError(f"{file} is corrupt ({type(error).__name__}: {error}): {do}")
 
 
 class _Journal(JournalFileBackend):

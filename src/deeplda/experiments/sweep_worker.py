@@ -26,7 +26,7 @@ from optuna.trial import Trial
 
 from deeplda.core.checks import statistics_for
 from deeplda.data import Data
-from deeplda.errors import InputError, StoppedError, TrainingError, unwritten
+from deeplda.errors import InputError, StoppedError, TrainingError, print_warning, unwritten
 from deeplda.experiments.results import write_trials
 from deeplda.experiments.sweep_definition import SweepDefinition, TrialSettings
 from deeplda.experiments.sweep_folder import Sweep, exclusive, is_locked, open_sweep, worker_file, worker_lock
@@ -69,10 +69,8 @@ class TrialProgress(Progress):
 def require_validation(data: Data) -> None:
     """Raise InputError if there is no validation part, by which a sweep chooses."""
     if len(data.val) == 0:
-        raise InputError(
-            f"{data.name} has no validation part, by which a sweep chooses: add one; if train_on_all is set, pass "
-            "--no-train-on-all, or set it to false in sweep.toml"
-        )
+        do = "add one; if train_on_all is set, pass --no-train-on-all, or set it to false in sweep.toml"
+        raise InputError(f"{data.name} has no validation part, by which a sweep chooses: {do}")
 
 
 def work(sweep: Sweep, stop: Callable[[], bool]) -> None:
@@ -80,13 +78,18 @@ def work(sweep: Sweep, stop: Callable[[], bool]) -> None:
 
     While other workers run the last trials, this one waits, in case one of them dies.
     """
+
+    def skip(name: str) -> bool:
+        """Whether a waiting trial cannot be run now: it was added to the definition later, or its run is locked."""
+        return name not in sweep.trials or _is_run_locked(sweep, name)
+
     with worker_lock(sweep.folder) as worker, reporting_lost_storage():
         detector = DeadWorkerDetector(sweep.folder)
         while not stop():
             for attempt in sweep.queue.attempts():
                 if attempt.status == "running" and detector.is_dead(attempt):
                     sweep.queue.requeue_dead(attempt)
-            claimed = sweep.queue.claim(worker, this_machine(), lambda name: _must_skip(sweep, name))
+            claimed = sweep.queue.claim(worker, this_machine(), skip)
             if claimed is not None:
                 _run(sweep, claimed, stop)
                 update_trials_csv(sweep)
@@ -104,11 +107,6 @@ def update_trials_csv(sweep: Sweep) -> None:
         write_trials(sweep.folder, sweep.definition)
 
 
-def _must_skip(sweep: Sweep, name: str) -> bool:
-    """Whether a waiting trial cannot be run now: its run is locked, or it was added to the definition later."""
-    return name not in sweep.trials or _is_run_locked(sweep, name)
-
-
 def _is_run_locked(sweep: Sweep, name: str) -> bool:
     return bool(is_locked(sweep.run_folder(name) / ".lock"))
 
@@ -124,8 +122,7 @@ def _run(sweep: Sweep, attempt: Attempt, stop: Callable[[], bool]) -> None:
     # After a LostTrialError another worker has the trial, and its checkpoints.
     with suppress(LostTrialError), heartbeat(lambda count: queue.annotate(attempt, "beat", count)) as lost:
         try:
-            result = _train(sweep, attempt, TrialProgress(report), lambda: stop() or lost())
-            queue.finish(attempt, result)
+            queue.finish(attempt, _train(sweep, attempt, TrialProgress(report), lambda: stop() or lost()))
         except PrunedError:
             queue.prune(attempt)
         except StoppedError:
@@ -222,12 +219,11 @@ def draw(study: Study, trial_id: int, number: int, definition: SweepDefinition) 
     study.sampler = TPESampler(seed=definition.search.seed * 100_003 + number)
     trial = Trial(study, trial_id)
     rates = base.learning_rate / _LEARNING_RATE_FACTOR, base.learning_rate * _LEARNING_RATE_FACTOR
-    statistics = statistics_for(base.scatter)
     return {
         "alpha": trial.suggest_float("alpha", 0.0, 1.0),
         "lam": trial.suggest_float("lam", *_LAM_RANGE, log=True),
         "learning_rate": trial.suggest_float("learning_rate", *rates, log=True),
-        "statistic": trial.suggest_categorical("statistic", statistics),
+        "statistic": trial.suggest_categorical("statistic", statistics_for(base.scatter)),
         "seed": definition.search.seed,
     }
 
@@ -244,15 +240,13 @@ def run_workers(folder: Path, url: str | None, count: int, stop: Callable[[], bo
             process.start()
     finally:
         signal.signal(signal.SIGINT, before)
-    stopping = False
     try:
-        while any(process.is_alive() for process in processes):
-            for process in processes:
-                process.join(0.1)
-            if stop() and not stopping:
-                stopping = True
-                for process in processes:
-                    process.terminate()
+        while any(process.is_alive() for process in processes) and not stop():
+            time.sleep(0.1)
+        for process in processes:
+            process.terminate()  # without effect on a process that has ended
+        for process in processes:
+            process.join()
     except BaseException:
         for process in processes:
             process.kill()
@@ -265,7 +259,7 @@ def run_workers(folder: Path, url: str | None, count: int, stop: Callable[[], bo
 def _worker_process(folder: Path, url: str | None, threads: int, parent: int) -> None:
     """Work until SIGTERM arrives or the parent process is gone."""
     torch.set_num_threads(threads)
-    warnings.showwarning = _show_warning
+    warnings.showwarning = print_warning
     with asked_to_stop(signal.SIGTERM) as stopped:
         try:
             work(open_sweep(folder, url=url), lambda: stopped() or os.getppid() != parent)
@@ -277,8 +271,3 @@ def _worker_process(folder: Path, url: str | None, threads: int, parent: int) ->
             sys.exit(f"deeplda: {sentence}")
         except KeyboardInterrupt:
             sys.exit(130)
-
-
-def _show_warning(message: Warning | str, *_where: object, **_more: object) -> None:
-    """Print a warning as the command line does: one line, without the place in the code."""
-    print(f"deeplda: {message}", file=sys.stderr)

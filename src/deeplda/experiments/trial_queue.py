@@ -58,11 +58,9 @@ class Attempt(BaseModel):
         status: "abandoned" if the attempt was stopped, its worker died, or it was a duplicate.
         settings: the trial's own settings, without those that all trials share.
         drawn: the parameters that a search drew.
-        worker: the name of the worker, which is also that of its lock file.
-        beat: counts the heartbeats of the worker.
+        worker: the name of the worker, which is also that of its lock file; `beat` counts its heartbeats.
         accuracy: validation accuracy by epoch.
-        error: why a failed attempt failed.
-        ended: why an abandoned attempt ended.
+        error, ended: why a failed or an abandoned attempt ended.
     """
 
     model_config = ConfigDict(strict=True, frozen=True)
@@ -95,7 +93,7 @@ class Attempt(BaseModel):
             return cls.model_validate({**noted, **known})
         except ValidationError as error:
             first = error.errors()[0]
-            what = ": ".join((".".join(map(str, first["loc"])), first["msg"]))
+            what = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
             raise InputError(f"the storage has an invalid entry for trial {trial.number}: {what}") from None
 
     @model_validator(mode="after")
@@ -138,13 +136,10 @@ class TrialQueue:
 
     def current_attempts(self) -> dict[str, Attempt]:
         """Return the attempt that counts for each trial; trials with only abandoned attempts are missing."""
+        live = [attempt for attempt in self.attempts() if attempt.name and attempt.status != "abandoned"]
         found: dict[str, Attempt] = {}
-        for attempt in self.attempts():
-            if attempt.status == "abandoned" or not attempt.name:
-                continue
-            before = found.get(attempt.name)
-            if before is None or _PRECEDENCE.index(attempt.status) < _PRECEDENCE.index(before.status):
-                found[attempt.name] = attempt
+        for attempt in sorted(live, key=lambda attempt: _PRECEDENCE.index(attempt.status)):
+            found.setdefault(attempt.name, attempt)
         return found
 
     def enqueue(self, trials: Mapping[str, TrialSettings], *, retry: bool = False) -> None:
@@ -172,11 +167,8 @@ class TrialQueue:
     def _is_duplicate(self, mine: Attempt) -> bool:
         """Whether the trial is done or has an older active attempt: two workers may have enqueued it at once."""
         others = [other for other in self.attempts() if other.name == mine.name and other.number != mine.number]
-        return any(
-            other.status in ("done", "pruned")
-            or (other.status in ("running", "waiting") and other.number < mine.number)
-            for other in others
-        )
+        blocking = {other.status for other in others if other.number < mine.number} - {"failed", "abandoned"}
+        return bool(blocking) or any(other.status in ("done", "pruned") for other in others)
 
     def annotate(self, attempt: Attempt, key: str, value: object) -> None:
         """Store a value with a running attempt. Raises LostTrialError if the attempt has ended."""
@@ -209,10 +201,11 @@ class TrialQueue:
         self.annotate(attempt, "error", sentence)
         self._end(attempt, TrialState.FAIL)
 
-    def requeue(self, attempt: Attempt) -> None:
-        """Put the trial back into the queue because this worker stops."""
-        if self._abandon(attempt, "stopped"):
-            self._enqueue_again(attempt)
+    def requeue(self, attempt: Attempt, reason: Literal["stopped", "died"] = "stopped") -> None:
+        """Put the trial back into the queue because its worker stops or has died."""
+        if self._abandon(attempt, reason):
+            now = Attempt.of(self._storage.get_trial(self.trial_id(attempt)))
+            self._enqueue(now.name, now.settings, now.drawn)
 
     def requeue_dead(self, attempt: Attempt) -> None:
         """Put the trial of a dead worker back into the queue; mark it as failed if its workers keep dying."""
@@ -221,16 +214,12 @@ class TrialQueue:
         if len(recent) == _MOST_DEATHS and not any(other.accuracy for other in recent):
             with suppress(LostTrialError):
                 self.fail(attempt, f"its worker died {_MOST_DEATHS} times before finishing an epoch")
-        elif self._abandon(attempt, "died"):
-            self._enqueue_again(attempt)
+        else:
+            self.requeue(attempt, "died")
 
     def trial_id(self, attempt: Attempt) -> int:
         """Return Optuna's id of the attempt."""
         return self._storage.get_trial_id_from_study_id_trial_number(self._study_id, attempt.number)
-
-    def _enqueue_again(self, attempt: Attempt) -> None:
-        now = Attempt.of(self._storage.get_trial(self.trial_id(attempt)))
-        self._enqueue(now.name, now.settings, now.drawn)
 
     def _enqueue(self, name: str, settings: TrialSettings, drawn: TrialSettings) -> None:
         self.study.enqueue_trial(drawn, user_attrs={"name": name, "settings": settings})
