@@ -111,10 +111,7 @@ class ShuffledBatchSampler(_EpochBatchSampler):
 
 
 # By their names in the settings of a run.
-SAMPLERS: dict[str, type[_EpochBatchSampler]] = {
-    "shuffle": ShuffledBatchSampler,
-    "stratified": StratifiedBatchSampler,
-}
+SAMPLERS: dict[str, type[_EpochBatchSampler]] = {"shuffle": ShuffledBatchSampler, "stratified": StratifiedBatchSampler}
 
 
 def _as_labels(labels: Labels) -> NDArray[Any]:

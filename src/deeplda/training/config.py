@@ -57,8 +57,7 @@ class ObjectiveSettings(_Settings):
     """What is optimised."""
 
     objective: Literal["lda", "rdlda", "dlda", "cce"] = Field(
-        "lda",
-        description="lda: any statistic, alpha 1; rdlda and dlda: the paper's defaults; cce: cross-entropy.",
+        "lda", description="lda: any statistic, alpha 1; rdlda and dlda: the paper's defaults; cce: cross-entropy."
     )
     alpha: float = Field(
         1.0, ge=0, le=1, description="Share of the off-diagonal of S_W that is kept; 0.6 for rdlda unless given."
@@ -116,8 +115,7 @@ class SubclassSettings(_Settings):
         10, ge=1, description="Merge clusters smaller than this into their nearest sibling."
     )
     subclass_decision: Literal["argmax", "sum"] = Field(
-        "argmax",
-        description="Predict the class of the best subclass, or the class of highest summed probability.",
+        "argmax", description="Predict the class of the best subclass, or the class of highest summed probability."
     )
     autoencoder_epochs: Whole = Field(20, ge=1, description="Epochs of the autoencoder.")
     autoencoder_optimizer: Literal["adam", "sgd"] = Field("adam", description="Optimiser of the autoencoder.")
