@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from deeplda.core.checks import Scatter, StatisticName
 from deeplda.data.dataset import Data, Part
-from deeplda.device import kept_generators
+from deeplda.device import preserved_generators
 from deeplda.errors import InputError, code_not_run, got
 from deeplda.estimator_files import (
     ClassifierFile,
@@ -448,7 +448,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         """
         if self.network is None or isinstance(self.network, str):
             return None, 0
-        with kept_generators():
+        with preserved_generators():
             torch.manual_seed(seed)
             built = _build_own(self.network, sample_shape, self.embedding_dim or groups)
             width = output_width(built, sample_shape)

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from deeplda.data.dataset import Data, Part
-from deeplda.device import kept_generators, pick_device
+from deeplda.device import preserved_generators, pick_device
 from deeplda.errors import InputError, TrainingError
 from deeplda.io import read_small, read_tensors
 from deeplda.model import Normalisation
@@ -122,7 +122,7 @@ class Reconstruction:
     def build(cls, config: AutoencoderConfig, data: Data) -> Reconstruction:
         """Build everything with fresh weights drawn from the seed. Raises InputError for unsupported samples."""
         device = pick_device(config.device)
-        with kept_generators():
+        with preserved_generators():
             torch.manual_seed(config.seed)
             model = SampleAutoencoder(data.sample_shape, config.width)
         model.fit_normalisation(data.train.inputs)

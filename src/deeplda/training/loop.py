@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from deeplda.data.dataset import Data, Part
-from deeplda.device import kept_generators
+from deeplda.device import preserved_generators
 from deeplda.errors import InputError, StoppedError
 from deeplda.sampling import SAMPLERS, stratified_sample
 from deeplda.training.batches import BatchSource
@@ -95,7 +95,7 @@ def run_epochs(
     the same weights as one that was not. With several processes, running means of batch normalisation may differ.
     Raises StoppedError soon after `stop` returns True, with the state saved.
     """
-    with kept_generators():
+    with preserved_generators():
         counters = _resume(run, trainee, world)
         source = BatchSource(data.train, trainee.device, config)
         fit_part = data.train.take(stratified_sample(data.train.labels, _FIT_SAMPLES, config.seed))

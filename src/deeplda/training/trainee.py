@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from deeplda.core.large_batch import large_batch_backward
 from deeplda.data.dataset import Data, Part
-from deeplda.device import arithmetic, kept_generators, pick_device, warn_where_slow
+from deeplda.device import autocast_for, preserved_generators, pick_device, warn_if_slow
 from deeplda.errors import TrainingError, while_training
 from deeplda.losses import DeepLDALoss
 from deeplda.model import Model, ModelCard, Normalisation
@@ -58,7 +58,7 @@ class Classifier:
         for group in self.optimizer.param_groups:
             group["lr"] = group["initial_lr"] * (learning_rate / self.config.learning_rate)
         self.optimizer.zero_grad()
-        with arithmetic(self.config.precision, self.device), while_training():
+        with autocast_for(self.config.precision, self.device), while_training():
             loss = self._backward(self.model._normalised(inputs), labels)
         value = float(loss)
         if not math.isfinite(value):
@@ -177,9 +177,9 @@ def build_trainee(
     """
     device = pick_device(config.device)
     if world.first:
-        warn_where_slow(config.precision, device)
+        warn_if_slow(config.precision, device)
     groups = subclasses or SubclassMap(tuple(range(len(data.class_names))))
-    with kept_generators():
+    with preserved_generators():
         torch.manual_seed(config.seed)
         network = network or network_of(config, data.sample_shape, groups)
         head = _head(config, groups)
