@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from deeplda.device import autocast_for, preserved_generators, pick_device
+from deeplda.device import autocast_for, pick_device, preserved_generators
 from deeplda.errors import InputError
 
 

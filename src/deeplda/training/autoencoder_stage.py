@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from deeplda.data.dataset import Data, Part
-from deeplda.device import preserved_generators, pick_device
+from deeplda.device import pick_device, preserved_generators
 from deeplda.errors import InputError, TrainingError
 from deeplda.io import read_small, read_tensors
 from deeplda.model import Normalisation

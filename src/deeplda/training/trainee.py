@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from deeplda.core.large_batch import large_batch_backward
 from deeplda.data.dataset import Data, Part
-from deeplda.device import autocast_for, preserved_generators, pick_device, warn_if_slow
+from deeplda.device import autocast_for, pick_device, preserved_generators, warn_if_slow
 from deeplda.errors import TrainingError, while_training
 from deeplda.losses import DeepLDALoss
 from deeplda.model import Model, ModelCard, Normalisation
