@@ -12,8 +12,8 @@ from deeplda.io import expanded, read_folder, read_tensors
 from deeplda.memory import available_memory
 from deeplda.model import STATISTICS, Model, ModelCard, read_card
 from deeplda.networks import build_network
+from deeplda.networks.inspection import first_mismatch
 from deeplda.networks.registry import outline_network
-from deeplda.networks.sizes import first_mismatch
 from deeplda.predictors import FeatureStatistics
 
 # Below these limits, products of the statistics do not overflow.

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from numbers import Integral
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -173,7 +172,7 @@ def split_classes(
     Raises ValueError for invalid arguments.
     """
     points, labels = _checked(embeddings, labels)
-    if k != "auto" and (not isinstance(k, Integral) or k < 1):
+    if k != "auto" and (not isinstance(k, int | np.integer) or k < 1):
         raise ValueError(f'k={k!r}, need at least 1, or "auto": 2 is the paper\'s best')
     for setting, value in (("n_init", n_init), ("smallest", smallest)):
         if value < 1:

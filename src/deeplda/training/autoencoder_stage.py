@@ -20,7 +20,7 @@ from deeplda.errors import InputError, TrainingError
 from deeplda.io import read_small, read_tensors
 from deeplda.model import Normalisation
 from deeplda.networks import EncoderDecoder, build_autoencoder, reconstruction_error, training_flops
-from deeplda.networks.sizes import first_mismatch, outline
+from deeplda.networks.inspection import first_mismatch, outline
 from deeplda.training.config import AutoencoderConfig
 from deeplda.training.evaluation import Watch, unwatched
 from deeplda.training.metrics import FinalScores, ReconstructionScores, Spectrum
