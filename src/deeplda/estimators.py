@@ -36,7 +36,8 @@ from deeplda.estimator_files import (
     write_classifier,
 )
 from deeplda.io import expanded, read_folder
-from deeplda.model import Normalisation, read_card
+from deeplda.model import Normalisation
+from deeplda.model_card import read_card
 from deeplda.networks.inspection import output_width
 from deeplda.predictors import discriminant_directions
 from deeplda.sampling import stratified_split, sufficient_batch_size

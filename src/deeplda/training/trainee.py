@@ -59,7 +59,7 @@ class Classifier:
             group["lr"] = group["initial_lr"] * (learning_rate / self.config.learning_rate)
         self.optimizer.zero_grad()
         with autocast_for(self.config.precision, self.device), while_training():
-            loss = self._backward(self.model._normalised(inputs), labels)
+            loss = self._backward(self.model.normalisation.prepare(inputs), labels)
         value = float(loss)
         if not math.isfinite(value):
             raise TrainingError("training failed: the loss is not finite: lower --learning-rate")
@@ -190,7 +190,7 @@ def build_trainee(
     model._place(device)
     if isinstance(network, StartsFromData):
         some = data.train.inputs[stratified_sample(data.train.labels, _STARTING_SAMPLES, seed=0)]
-        network.start_from(model._normalised(torch.from_numpy(some).to(device)))
+        network.start_from(model.normalisation.prepare(torch.from_numpy(some).to(device)))
     trained = _NetworkAndHead(model.network, head).to(device)
     parallel = trained if world.size == 1 else _parallel(trained)
     optimizer = build_optimizer(config, trained)
