@@ -230,7 +230,7 @@ class Model(nn.Module):
             self._write(temporary)
 
     def _collect(
-        self, function: Callable[[Tensor], Tensor], inputs: Tensor | NDArray[np.generic], *, mirror: bool
+        self, function: Callable[[Tensor], Tensor], inputs: Tensor | NDArray[np.generic], *, mirror: bool = False
     ) -> NDArray[Any]:
         """Return `function` of the embeddings as one array, even if there are no inputs."""
         found = [function(embedding).cpu().numpy() for embedding in self.embeddings(inputs, mirror=mirror)]

@@ -24,8 +24,7 @@ from deeplda.training.autoencoder_stage import Reconstruction, SampleAutoencoder
 from deeplda.training.config import AutoencoderConfig, FitConfig
 from deeplda.training.loop import train
 from deeplda.training.progress import Progress
-from deeplda.training.run import MemoryRun, Run
-from deeplda.training.run_folder import open_run, summary_row
+from deeplda.training.run_folder import MemoryRun, Run, open_run, summary_row
 
 # With fewer samples of a subclass in a batch, its scatter is mostly noise; the paper has at least 5 too.
 _FEW_SAMPLES = 5
