@@ -110,9 +110,8 @@ def run_epochs(
         source = BatchSource(data.train, trainee.device, config)
         fit_part = data.train.take(stratified_sample(data.train.labels, _FIT_SAMPLES, config.seed))
         # Complete batches: `world.share` splits them among the processes below.
-        sampler = SAMPLERS[config.sampler](
-            data.train.labels, config.batch_size, seed=config.seed, num_replicas=1, rank=0
-        )
+        labels, sampler_class = data.train.labels, SAMPLERS[config.sampler]
+        sampler = sampler_class(labels, config.batch_size, seed=config.seed, num_replicas=1, rank=0)
         saved = time.monotonic()
         start = saved - counters.seconds
         progress.start(config, data, counters, run.notes)
@@ -122,9 +121,8 @@ def run_epochs(
             sampler.set_epoch(counters.epoch)
             batches = [np.array(places) for places in sampler]
             if counters.step >= len(batches):
-                raise InputError(
-                    f"the checkpoint is at step {counters.step} of an epoch of {len(batches)}: choose another --run"
-                )
+                where = f"step {counters.step} of an epoch of {len(batches)}"
+                raise InputError(f"the checkpoint is at {where}: choose another --run")
             trainee.trained.train()
             for indices in batches[counters.step :]:
                 step = counters.epoch * len(batches) + counters.step

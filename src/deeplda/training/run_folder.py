@@ -175,9 +175,7 @@ def open_run(
             if type(config).read(path / "run.toml") != config:
                 raise InputError(f"{path} was started with other settings: choose another --run")
             if started_on(path) not in (None, data_fingerprint):
-                raise InputError(
-                    f"the data of {path} has changed since it was started: restore it, or choose another --run"
-                )
+                raise InputError(f"the data of {path} has changed since it started: restore it or choose another --run")
         yield RunFolder(path, data_fingerprint)
     finally:
         os.close(lock)
@@ -188,9 +186,8 @@ def _lock(lock: int, path: Path, *, wait: bool) -> None:
     try:
         import fcntl
     except ImportError:
-        warnings.warn(
-            f"this system has no file locks: make sure that no other process uses {path}", UserWarning, stacklevel=2
-        )
+        message = f"this system has no file locks: make sure that no other process uses {path}"
+        warnings.warn(message, UserWarning, stacklevel=2)
         return
     for left in reversed(range(_LOCK_ATTEMPTS)):
         try:
@@ -198,8 +195,7 @@ def _lock(lock: int, path: Path, *, wait: bool) -> None:
             return
         except BlockingIOError:
             if not left:
-                in_use = f"{path} is in use by another process: wait for it, or choose another --run"
-                raise InputError(in_use) from None
+                raise InputError(f"{path} is in use by another process: wait, or choose another --run") from None
             # Retry: a status check holds the lock for a moment.
             time.sleep(_LOCK_PAUSE)
 
