@@ -27,7 +27,7 @@ from deeplda.model import Model
 from deeplda.training.config import RunConfig
 from deeplda.training.loop import train
 from deeplda.training.progress import Progress
-from deeplda.training.run import MemoryRun
+from deeplda.training.run_folder import MemoryRun
 from deeplda.training.trainee import build_trainee
 
 EXAMPLES = (1, 5, 20)

@@ -22,7 +22,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from deeplda import DeepLDALoss
-from deeplda.device import arithmetic
+from deeplda.device import autocast_for
 from deeplda.memory import keep_freed_memory
 from deeplda.networks import FastNet, training_flops
 from deeplda.training.optim import Muon
@@ -79,7 +79,7 @@ def step_of(options: argparse.Namespace, *, planes: bool = False, precision: str
 
     def step() -> None:
         optimizer.zero_grad()
-        with arithmetic(precision, images.device):
+        with autocast_for(precision, images.device):
             criterion(network(images), labels).backward()
         optimizer.step()
 

@@ -28,7 +28,7 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
-def arithmetic(precision: str | None, device: torch.device) -> torch.autocast:
+def autocast_for(precision: str | None, device: torch.device) -> torch.autocast:
     """Return the autocast context for training a network on `device`.
 
     `precision` is "float32", "bfloat16", or None for bfloat16 on a GPU that supports it and float32 elsewhere.
@@ -38,7 +38,7 @@ def arithmetic(precision: str | None, device: torch.device) -> torch.autocast:
     return torch.autocast(device.type, torch.bfloat16, enabled=rounded)
 
 
-def warn_where_slow(precision: str | None, device: torch.device) -> None:
+def warn_if_slow(precision: str | None, device: torch.device) -> None:
     """Warn if bfloat16 was requested on a processor without instructions for it, where it is slower than float32."""
     # Older releases of torch cannot list a processor's capabilities.
     capabilities: Mapping[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
@@ -48,7 +48,7 @@ def warn_where_slow(precision: str | None, device: torch.device) -> None:
         warnings.warn(message, UserWarning, stacklevel=2)
 
 
-def kept_generators() -> AbstractContextManager[None]:
+def preserved_generators() -> AbstractContextManager[None]:
     """Restore the state of torch's default random generators after this block, which may seed them and draw.
 
     Generators of CUDA devices are included only if the program already uses CUDA: reading their state would

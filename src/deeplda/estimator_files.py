@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors.numpy import save_file
 from torch import nn
 
-from deeplda.errors import InputError, got
+from deeplda.errors import InputError
 from deeplda.io import new_folder, read_arrays, read_small
 from deeplda.loading import load
 from deeplda.model import Model
@@ -82,15 +82,11 @@ def read_classifier_file(folder: Path, parameters: Collection[str]) -> Classifie
         file = ClassifierFile.model_validate_json(read_small(folder / _CLASSIFIER))
     except (OSError, ValidationError) as error:
         reason = str(error).splitlines()[0]
-        raise InputError(
-            f"{folder} is not a classifier ({reason})", need="a folder written by save", do="check the path"
-        ) from None
+        raise InputError(f"{folder} is not a classifier ({reason}), need a folder written by save") from None
     if file.estimator not in _ESTIMATORS:
-        raise InputError(
-            f"{folder} contains a {file.estimator}", need="a DeepLDAClassifier", do="load it with its own class"
-        )
+        raise InputError(f"{folder} contains a {file.estimator}, need a DeepLDAClassifier: load it with its own class")
     if unknown := sorted(file.parameters.keys() - set(parameters)):
-        raise InputError(_contradiction(folder, f"a parameter {unknown[0]!r}"))
+        raise _contradiction(folder, f"a parameter {unknown[0]!r}")
     return file
 
 
@@ -105,45 +101,40 @@ def read_model(
     model = load(folder, network=network, device=device)
     xbar, scalings = (coordinates.get(name, np.empty(0)) for name in ("xbar", "scalings"))
     if len(file.classes) != len(model.class_names):
-        raise InputError(_contradiction(folder, f"{len(file.classes)} classes"))
+        raise _contradiction(folder, f"{len(file.classes)} classes")
     if file.n_features != model.card.sample_shape[0]:
-        raise InputError(_contradiction(folder, f"{file.n_features} features"))
+        raise _contradiction(folder, f"{file.n_features} features")
     if file.feature_names is not None and len(file.feature_names) != file.n_features:
-        raise InputError(_contradiction(folder, f"{len(file.feature_names)} feature names"))
+        raise _contradiction(folder, f"{len(file.feature_names)} feature names")
     if xbar.shape != (model.card.embedding_dim,) or scalings.ndim != 2 or len(scalings) != len(xbar):
-        raise InputError(_contradiction(folder, "coordinates of another width"))
+        raise _contradiction(folder, "coordinates of another width")
     if xbar.dtype != np.float64 or scalings.dtype != np.float64:
-        raise InputError(_contradiction(folder, "coordinates of another type"))
+        raise _contradiction(folder, "coordinates of another type")
     return model, xbar, scalings
 
 
-def _contradiction(folder: Path, declared: str) -> str:
-    return got(f"{folder} declares {declared}", need="what its model has", do="save the classifier again")
+def _contradiction(folder: Path, declared: str) -> InputError:
+    return InputError(f"{folder} declares {declared}", need="what its model has", do="save the classifier again")
 
 
 def labels_as_json(classes: NDArray[Any]) -> tuple[str, list[Label]]:
     """Return dtype and values of class labels. Raises InputError unless they are numbers, booleans or strings."""
     values = [plain(value) for value in classes.tolist()]
-    unsupported = [type(value).__name__ for value in values if not isinstance(value, Label)]
-    if unsupported:
-        raise InputError(
-            f"labels of type {unsupported[0]}", need="numbers, booleans or strings", do="convert them, or pickle"
-        )
+    if unsupported := [type(value).__name__ for value in values if not isinstance(value, Label)]:
+        what = f"labels of type {unsupported[0]}"
+        raise InputError(what, need="numbers, booleans or strings", do="convert them, or pickle")
     return classes.dtype.str, values
 
 
 def labels_from_json(dtype: str, values: list[Label]) -> NDArray[Any]:
     """Return the labels that `labels_as_json` received. Raises InputError for values that it never writes."""
-    invalid = got(f"class labels of type {dtype!r}", need="those of the classifier", do="save the classifier again")
-    if not re.fullmatch(r"[<>=|]?(O|[biufU][0-9]{1,9})", dtype):
-        raise InputError(invalid)
     try:
-        kind = np.dtype(dtype)
-        if kind.itemsize * len(values) > _LARGEST_LABELS:
-            raise InputError(invalid)
-        return np.array(values, dtype=kind)
+        known = re.fullmatch(r"[<>=|]?(O|[biufU][0-9]{1,9})", dtype)
+        if known and np.dtype(dtype).itemsize * len(values) <= _LARGEST_LABELS:
+            return np.array(values, dtype=dtype)
     except (TypeError, ValueError, OverflowError):
-        raise InputError(invalid) from None
+        pass
+    raise InputError(f"class labels of type {dtype!r} are not those of a classifier: save it again")
 
 
 def weights_as_json(weights: Mapping[Any, float]) -> list[tuple[Label, float]]:

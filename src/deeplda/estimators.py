@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -22,8 +21,8 @@ from torch import Tensor, nn
 
 from deeplda.core.checks import Scatter, StatisticName
 from deeplda.data.dataset import Data, Part
-from deeplda.device import kept_generators
-from deeplda.errors import InputError, code_not_run, got
+from deeplda.device import preserved_generators
+from deeplda.errors import InputError, code_not_run
 from deeplda.estimator_files import (
     ClassifierFile,
     labels_as_json,
@@ -35,17 +34,19 @@ from deeplda.estimator_files import (
     weights_as_json,
     write_classifier,
 )
+from deeplda.estimator_inputs import build_own, code_name, hold_out, loop_part
 from deeplda.io import expanded, read_folder
-from deeplda.model import Normalisation, read_card
+from deeplda.model import Normalisation
+from deeplda.model_card import read_card
 from deeplda.networks.inspection import output_width
 from deeplda.predictors import discriminant_directions
-from deeplda.sampling import stratified_split, sufficient_batch_size
+from deeplda.sampling import sufficient_batch_size
 from deeplda.training.config import FitConfig
 from deeplda.training.evaluation import gather_statistics
 from deeplda.training.loop import run_epochs
 from deeplda.training.metrics import EpochRow, Scores
 from deeplda.training.progress import Progress, TerminalProgress
-from deeplda.training.run import MemoryRun
+from deeplda.training.run_folder import MemoryRun
 from deeplda.training.subclass_stage import find_subclasses, on_subclasses
 from deeplda.training.trainee import Classifier, build_trainee
 
@@ -227,33 +228,26 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     def fit(self, X: ArrayLike, y: ArrayLike, **unsupported: object) -> Self:
         """Train on samples X, (n, features) or (n, channels, height, width), with labels y, (n,)."""
         if unsupported:
-            raise TypeError(
-                got(
-                    f"fit received {', '.join(unsupported)}",
-                    need="only X and y",
-                    do="weight classes with class_weight; samples cannot be weighted",
-                )
-            )
+            what = f"fit received {', '.join(unsupported)}, need only X and y"
+            raise TypeError(f"{what}: weight classes with class_weight; samples cannot be weighted")
         self._forget()
         inputs, targets = validate_data(self, X, y, dtype=_DTYPES, allow_nd=True, force_writeable=True)
         if inputs.ndim not in (2, 4):
-            raise InputError(
-                f"X has shape {inputs.shape}", need="2 axes for rows or 4 for images", do="reshape the samples"
-            )
+            raise InputError(f"X has shape {inputs.shape}, need 2 axes for rows or 4 for images: reshape the samples")
         labels = self._encode_labels(targets)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         config = self._fit_config(seed)
         train, validation = Part(inputs, labels), Part(inputs[:0], labels[:0])
         if self.early_stopping:
-            rest, held_out = _held_out(labels, self.validation_fraction, seed)
+            rest, held_out = hold_out(labels, self.validation_fraction, seed)
             train, validation = train.take(rest), train.take(held_out)
         log_weights = self._log_class_weights(train.labels)
-        scaler = StandardScaler().fit(_as_float64(train)) if inputs.ndim == 2 else None
-        prepared = _loop_part(train, scaler)
+        scaler = StandardScaler().fit(train.inputs.astype(np.float64, copy=False)) if inputs.ndim == 2 else None
+        prepared = loop_part(train, scaler)
         data = Data(
             name="arrays",
             train=prepared,
-            val=_loop_part(validation, scaler),
+            val=loop_part(validation, scaler),
             test=prepared.take(np.arange(0)),
             class_names=tuple(map(str, self.classes_)),
         )
@@ -263,17 +257,17 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the label of each sample, (n,)."""
-        places = self._apply(X, self._scores).argmax(1)
-        labels: NDArray[Any] = self.classes_[places]
+        scores = self._class_scores(X)
+        labels: NDArray[Any] = self.classes_[scores.argmax(1)]
         return labels
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return the probability of each class, (n, n_classes), in the order of `classes_`."""
-        return self._apply(X, lambda embedding: self._scores(embedding).softmax(1))
+        return self._apply(X, lambda embedding: self.model_.class_scores(embedding).softmax(1))
 
     def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return the score of each class, (n, n_classes); for two classes, the second minus the first, (n,)."""
-        scores = self._apply(X, self._scores)
+        scores = self._class_scores(X)
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
@@ -337,7 +331,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         classifier = cls(**parameters)
         if network is not None and not isinstance(network, str):
             card = read_card(folder / "model.json")
-            network = _build_own(network, card.sample_shape, card.embedding_dim)
+            network = build_own(network, card.sample_shape, card.embedding_dim)
         classifier.model_, classifier.xbar_, classifier.scalings_ = read_model(folder, file, network, device)
         classifier.classes_ = labels_from_json(file.dtype, file.classes)
         classifier.n_features_in_ = file.n_features
@@ -425,9 +419,8 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
                 groups = len(subclasses or data.class_names)
                 network, width = self._own_network(data.sample_shape, groups, config.seed)
                 batch_size = sufficient_batch_size(config.batch_size, data.train.labels, config.objective)
-                config = config.model_copy(
-                    update={"batch_size": batch_size} | ({"embedding_dim": width} if network else {})
-                )
+                width_of_own = {"embedding_dim": width} if network else {}
+                config = config.model_copy(update={"batch_size": batch_size} | width_of_own)
                 # Rows are standardised already.
                 identity = None if data.images else Normalisation(data.sample_shape)
                 trainee = build_trainee(config, data, network, subclasses, normalisation=identity)
@@ -448,16 +441,13 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         """
         if self.network is None or isinstance(self.network, str):
             return None, 0
-        with kept_generators():
+        with preserved_generators():
             torch.manual_seed(seed)
-            built = _build_own(self.network, sample_shape, self.embedding_dim or groups)
+            built = build_own(self.network, sample_shape, self.embedding_dim or groups)
             width = output_width(built, sample_shape)
         if self.embedding_dim is not None and width != self.embedding_dim:
-            raise InputError(
-                f"the network has {width} outputs and embedding_dim is {self.embedding_dim}",
-                need="the same number",
-                do="leave embedding_dim out, or change the last layer",
-            )
+            what = f"the network has {width} outputs and embedding_dim is {self.embedding_dim}"
+            raise InputError(f"{what}: leave embedding_dim out, or change the last layer")
         return built, width
 
     def _finish(
@@ -473,7 +463,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             model.cpu()
         update: dict[str, object] = {}
         if self.network is not None and not isinstance(self.network, str):
-            update["network"] = _code_name(self.network)
+            update["network"] = code_name(self.network)
         if self.objective != "cce":
             update["predictors"] = (self.predictor, *(name for name in card.predictors if name != self.predictor))
         model.card = card.model_copy(update=update)
@@ -484,80 +474,18 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         # Rows with ascending eigenvalues become columns, strongest first.
         self.scalings_ = discriminant_directions(statistics, card.alpha, card.lam).flip(0).T.contiguous().numpy()
 
-    def _scores(self, embedding: Tensor) -> Tensor:
-        scores: Tensor = self.model_.class_scores(embedding)
-        return scores
+    def _class_scores(self, X: ArrayLike) -> NDArray[np.float64]:
+        return self._apply(X, lambda embedding: self.model_.class_scores(embedding))
 
     def _apply(self, X: ArrayLike, function: Callable[[Tensor], Tensor]) -> NDArray[np.float64]:
         """Return `function` of the embedding of X."""
         check_is_fitted(self)
         inputs = validate_data(self, X, reset=False, dtype=_DTYPES, allow_nd=True, force_writeable=True)
-        parts = [function(embedding)[:rows].cpu().numpy() for embedding, rows in self._embeddings(inputs)]
-        return np.concatenate(parts)
-
-    def _embeddings(self, inputs: NDArray[Any]) -> Iterator[tuple[Tensor, int]]:
-        """Yield the embedding in batches, each with the number of rows that are not padding."""
         if inputs.ndim != 2:
-            yield from ((embedding, len(embedding)) for embedding in self.model_.embeddings(inputs))
-            return
-        for start in range(0, len(inputs), _BLOCK):
-            rows = inputs[start : start + _BLOCK]
-            block = np.pad(rows, ((0, _BLOCK - len(rows)), (0, 0)), mode="edge")
-            yield from ((embedding, len(rows)) for embedding in self.model_.embeddings(block))
-
-
-def _held_out(labels: NDArray[np.int64], fraction: float, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return indices to train and to validate on, stratified; training keeps a sample of every class."""
-    if isinstance(fraction, bool | str) or not 0 < fraction < 1:
-        raise InputError(f"validation_fraction must be between 0 and 1, got {fraction!r}")
-    size = max(1, round(fraction * len(labels)))
-    train, validation = stratified_split(labels, size, np.random.Generator(np.random.PCG64(seed)))
-    if not len(validation):
-        raise InputError(
-            f"early_stopping with {len(labels)} samples of {len(np.unique(labels))} classes",
-            need="a class with more than one sample",
-            do="use early_stopping=False",
-        )
-    return train, validation
-
-
-def _as_float64(part: Part) -> NDArray[np.float64]:
-    rows: NDArray[np.float64] = part.inputs.astype(np.float64, copy=False)
-    return rows
-
-
-def _loop_part(part: Part, scaler: StandardScaler | None) -> Part:
-    """Return the samples as the loop needs them.
-
-    The loop computes in float32. Rows are standardised in float64 before that, so that features of any scale or offset
-    keep their precision; images stay uint8 or float32, in their own range.
-    """
-    inputs: NDArray[Any] = part.inputs
-    if scaler is not None and len(part):
-        inputs = scaler.transform(_as_float64(part))
-    if inputs.dtype != np.uint8:
-        inputs = inputs.astype(np.float32, copy=False)
-    return Part(np.ascontiguousarray(inputs), part.labels)
-
-
-def _build_own(network: object, sample_shape: tuple[int, ...], embedding_dim: int) -> nn.Module:
-    """Return a copy of a module, or the result of a callable of (sample_shape, embedding_dim), in float32."""
-    built = copy.deepcopy(network) if isinstance(network, nn.Module) else None
-    if built is None and callable(network):
-        built = network(sample_shape, embedding_dim)
-    if not isinstance(built, nn.Module):
-        raise InputError(
-            f"network is {network!r}",
-            need="None, a name, an nn.Module or a callable of (sample_shape, embedding_dim) that returns one",
-            do="pass one of these",
-        )
-    return built.float()
-
-
-def _code_name(network: object) -> str:
-    """Return "module:name" of the user's code, for the model card."""
-    kind = type(network) if isinstance(network, nn.Module) else network
-    return f"{getattr(kind, '__module__', '')}:{getattr(kind, '__qualname__', type(kind).__qualname__)}"
+            return self.model_._collect(function, inputs)
+        blocks = [inputs[start : start + _BLOCK] for start in range(0, len(inputs), _BLOCK)]
+        padded = [np.pad(block, ((0, _BLOCK - len(block)), (0, 0)), mode="edge") for block in blocks]
+        return np.concatenate([self.model_._collect(function, block) for block in padded])[: len(inputs)]
 
 
 def _is_balanced(class_weight: object) -> bool:

@@ -45,7 +45,7 @@ def expanded(path: str | Path) -> Path:
         full = Path(path).expanduser()
         full.exists()
     except RuntimeError:
-        raise InputError(f"{path} names an unknown user", need="a path", do="write the path in full") from None
+        raise InputError(f"{path} names an unknown user: write the path in full") from None
     except OSError as error:
         raise (too_long(path) if error.errno == errno.ENAMETOOLONG else error) from None
     return full
@@ -95,11 +95,8 @@ def read_arrays(file: Path) -> dict[str, NDArray[Any]]:
     arrays = _load(load_file, file)
     # Libraries can add dtypes to numpy, which safetensors then returns and callers do not expect.
     if strange := [array.dtype for array in arrays.values() if array.dtype.kind not in "biuf"]:
-        raise InputError(
-            f"{file} cannot be read (it has numbers of dtype {strange[0]})",
-            need="one of numpy's own dtypes",
-            do="train again",
-        )
+        reason = f"{file} cannot be read (it has numbers of dtype {strange[0]})"
+        raise InputError(reason, need="one of numpy's own dtypes", do="train again")
     return arrays
 
 
@@ -265,19 +262,9 @@ def _load(load_file: Callable[[Path], dict[str, T]], file: Path) -> dict[str, T]
             raise OSError(errno.EINVAL, "Not a regular file")
         return load_file(file)
     # Besides its own errors, safetensors fails on dtypes that numpy lacks, and torch if the file vanishes meanwhile.
-    except (
-        OSError,
-        RuntimeError,
-        SafetensorError,
-        AttributeError,
-        TypeError,
-        ValueError,
-        KeyError,
-        MemoryError,
-    ) as error:
-        raise InputError(
-            f"{file} cannot be read ({error})", need="an intact safetensors file", do="train again"
-        ) from None
+    except Exception as error:
+        reason = f"{file} cannot be read ({error})"
+        raise InputError(reason, need="an intact safetensors file", do="train again") from None
 
 
 def _as_os_error(error: SafetensorError) -> OSError | None:

@@ -10,10 +10,11 @@ from torch import Tensor, nn
 from deeplda.errors import InputError, code_not_run
 from deeplda.io import expanded, read_folder, read_tensors
 from deeplda.memory import available_memory
-from deeplda.model import STATISTICS, Model, ModelCard, read_card
+from deeplda.model import STATISTICS, Model
+from deeplda.model_card import ModelCard, read_card
 from deeplda.networks import build_network
+from deeplda.networks.inspection import first_mismatch, outline
 from deeplda.networks.registry import outline_network
-from deeplda.networks.sizes import first_mismatch
 from deeplda.predictors import FeatureStatistics
 
 # Below these limits, products of the statistics do not overflow.
@@ -38,9 +39,7 @@ def load(path: str | Path, *, network: str | nn.Module | None = None, device: st
     _check_sizes(card, state, folder, own_network=isinstance(network, nn.Module) or ":" in card.network)
     if not isinstance(network, nn.Module):
         network = build_network(card.network, card.sample_shape, card.embedding_dim, width=card.width)
-    model = Model(card, network)
-    for name in card.predictors:
-        model._named_predictor(name)._reserve(len(card.subclass_map), card.embedding_dim)
+    model = _empty_model(card, network)
     _load_weights(model, state, folder / "weights.safetensors")
     return model._place(torch.device(device)).eval()
 
@@ -54,6 +53,14 @@ def _read(folder: Path, network: str | nn.Module | None) -> tuple[ModelCard, dic
     return card, read_tensors(folder / "weights.safetensors")
 
 
+def _empty_model(card: ModelCard, network: nn.Module) -> Model:
+    """Build a model with buffers of the right shapes, into which a state can be loaded."""
+    model = Model(card, network)
+    for name in card.predictors:
+        model._named_predictor(name)._reserve(len(card.subclass_map), card.embedding_dim)
+    return model
+
+
 def _check_sizes(card: ModelCard, state: dict[str, Tensor], folder: Path, *, own_network: bool) -> None:
     """Raise InputError if model.json declares other sizes than the weights have, or either exceeds the memory.
 
@@ -63,23 +70,15 @@ def _check_sizes(card: ModelCard, state: dict[str, Tensor], folder: Path, *, own
     available = available_memory()
     if available is not None and sum(tensor.nbytes for tensor in state.values()) > available:
         raise InputError(f"the weights in {folder} do not fit in memory")
-    shapes: dict[str, tuple[int, ...]] = {
-        "normalisation.mean": (card.sample_shape[0],) + (1,) * (len(card.sample_shape) - 1)
-    }
-    for predictor in card.predictors:
-        shapes[f"predictors.{predictor}.weight"] = (len(card.subclass_map), card.embedding_dim)
-    for name, shape in shapes.items():
-        found = tuple(state[name].shape) if name in state else None
-        if found != shape:
-            raise _mismatch(folder, f"{name!r} is {'missing' if found is None else f'of shape {found}'}, not {shape}")
-    if own_network:
-        return
     try:
-        declared = outline_network(card.network, card.sample_shape, card.embedding_dim, width=card.width)
+        network: nn.Module = nn.Identity()
+        if not own_network:
+            network = outline_network(card.network, card.sample_shape, card.embedding_dim, width=card.width)
+        declared = outline(lambda: _empty_model(card, network))
     except InputError as error:
         raise InputError(f"model.json in {folder} cannot be used: {error}") from None
-    prefix = "network."
-    stored = {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+    unknown = (STATISTICS, "network.") if own_network else (STATISTICS,)
+    stored = {name: tensor for name, tensor in state.items() if not name.startswith(unknown)}
     if wrong := first_mismatch(declared.state_dict(), stored):
         raise _mismatch(folder, wrong)
 
@@ -98,11 +97,8 @@ def _load_weights(model: Model, state: dict[str, Tensor], file: Path) -> None:
 
 
 def _mismatch(folder: Path, what: str) -> InputError:
-    return InputError(
-        f"weights.safetensors in {folder} does not fit model.json ({what})",
-        need="both files of the same model",
-        do="train again",
-    )
+    found = f"weights.safetensors in {folder} does not fit model.json ({what})"
+    return InputError(found, need="both files of the same model", do="train again")
 
 
 def _is_scatter(matrix: Tensor) -> bool:
@@ -138,7 +134,6 @@ def _checked_statistics(state: dict[str, Tensor], card: ModelCard, file: Path) -
         or state["means"].abs().max() > _LARGEST_MEAN
         or not all(_is_scatter(state[name]) for name in scatters)
     ):
-        raise InputError(
-            f"{file} has statistics that do not fit model.json", need="both files of the same model", do="train again"
-        )
+        found = f"{file} has statistics that do not fit model.json"
+        raise InputError(found, need="both files of the same model", do="train again")
     return FeatureStatistics.from_state(state, scatter=card.scatter, class_weight=card.class_weight)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -128,7 +128,8 @@ class DeepLDALoss(nn.Module):
         process_group: ProcessGroup | None = None,
     ) -> None:
         super().__init__()
-        _Options(statistic, alpha, lam, epsilon, scatter, class_weight).check()
+        check_regularisation(alpha, lam, scatter, class_weight)
+        check_statistic(statistic, epsilon, scatter)
         self.statistic = statistic
         self.alpha, self.lam, self.epsilon = float(alpha), float(lam), float(epsilon)
         self.scatter, self.class_weight = scatter, class_weight
@@ -140,11 +141,29 @@ class DeepLDALoss(nn.Module):
     def forward(self, features: Tensor, labels: Tensor) -> Tensor:
         """Compute the loss of `features` (n, d) with `labels` (n,)."""
         ranks = Ranks.of(self.process_group) if self.training else None
-        loss, self._diagnostics, messages = _loss(features, labels, self._options, ranks)
-        for kind, message in messages.items():
-            if kind not in self._warned:
-                self._warned.add(kind)
-                warnings.warn(message, UserWarning, stacklevel=_callers_level())
+        shared = None if ranks is None else CentredBatch.across(features, labels, ranks, options=self.extra_repr())
+        if shared is None:
+            check_batch(features, labels)
+        differentiable = features.requires_grad and torch.is_grad_enabled()
+        with full_precision(features):
+            batch = shared or CentredBatch.of(features, labels)
+            problem = DiscriminantProblem.of(batch, self.alpha, self.lam, self.scatter, self.class_weight)
+            evaluation = evaluate(self.statistic, problem.matrix, problem.valid, self.epsilon)
+            loss = evaluation.loss.to(features.device, torch.promote_types(features.dtype, torch.float32))
+            gradient = factored_gradient(batch, problem, evaluation, self.alpha) if differentiable else None
+        self._diagnostics = Diagnostics(
+            matrix=problem.matrix,
+            valid=problem.valid,
+            epsilon=self.epsilon if self.statistic == "smallest" else None,
+            counts=batch.counts,
+            means=batch.means,
+            variances=problem.variances,
+        )
+        if gradient is not None:
+            # DistributedDataParallel averages over the ranks; the factor turns the average into the sum.
+            loss = attach_gradient(features, loss, batch.scale * (1 if ranks is None else ranks.size), gradient)
+        if ranks is None or ranks.is_first:
+            self._warn_once(batch, problem)
         return loss
 
     @property
@@ -155,11 +174,33 @@ class DeepLDALoss(nn.Module):
         return self._diagnostics
 
     def extra_repr(self) -> str:
-        return str(self._options)
+        """Return the options as text that is the same on all ranks: a callable by its name, not its address."""
+        statistic = repr(self.statistic)
+        if callable(self.statistic):
+            named = self.statistic if hasattr(self.statistic, "__qualname__") else type(self.statistic)
+            statistic = f"{named.__module__}.{named.__qualname__}"
+        others = ("alpha", "lam", "epsilon", "scatter", "class_weight")
+        return ", ".join([f"statistic={statistic}", *(f"{name}={getattr(self, name)!r}" for name in others)])
 
-    @property
-    def _options(self) -> _Options:
-        return _Options(self.statistic, self.alpha, self.lam, self.epsilon, self.scatter, self.class_weight)
+    def _warn_once(self, batch: CentredBatch, problem: DiscriminantProblem) -> None:
+        """Warn about a batch that is too small or features that are too few, each at most once."""
+        messages = {}
+        n, d, c = batch.shape
+        if d < c - 1:
+            messages["width"] = (
+                f"{c} classes can differ in {c - 1} directions, but the features have only {d} dimensions: "
+                "use a wider output to include all directions"
+            )
+        if n - c < d and (1 - self.alpha) * float(problem.variances.mean()) < problem.ridge:
+            messages["ridge"] = (
+                f"a batch of {n} samples in {c} classes cannot fill the within-class scatter of {d} dimensions, "
+                f"so the ridge lam={self.lam:g} rather than the data determines the eigenvalues: "
+                f"use batches of more than {d + c} samples, fewer dimensions, or a smaller alpha"
+            )
+        for kind, message in messages.items():
+            if kind not in self._warned:
+                self._warned.add(kind)
+                warnings.warn(message, UserWarning, stacklevel=_callers_level())
 
 
 class RDLDALoss(DeepLDALoss):
@@ -234,87 +275,16 @@ def deep_lda_loss(
 
     In a process group all ranks must call it. For the loss of a local batch there, call a `DeepLDALoss` in eval mode.
     """
-    options = _Options(statistic, alpha, lam, epsilon, scatter, class_weight)
-    options.check()
-    loss, _, messages = _loss(features, labels, options, Ranks.of(process_group))
-    for message in messages.values():
-        warnings.warn(message, UserWarning, stacklevel=_callers_level())
-    return loss
-
-
-class _Options(NamedTuple):
-    """The options that decide the value of the loss."""
-
-    statistic: Statistic
-    alpha: float
-    lam: float
-    epsilon: float
-    scatter: Scatter
-    class_weight: ClassWeight
-
-    def check(self) -> None:
-        check_regularisation(self.alpha, self.lam, self.scatter, self.class_weight)
-        check_statistic(self.statistic, self.epsilon, self.scatter)
-
-    def __str__(self) -> str:
-        """Return the options as text that is the same on all ranks: a callable by its name, not its address."""
-        statistic = repr(self.statistic)
-        if callable(self.statistic):
-            named = self.statistic if hasattr(self.statistic, "__qualname__") else type(self.statistic)
-            statistic = f"{named.__module__}.{named.__qualname__}"
-        others = (f"{name}={getattr(self, name)!r}" for name in self._fields[1:])
-        return ", ".join([f"statistic={statistic}", *others])
-
-
-class _Result(NamedTuple):
-    """The loss of a batch, its diagnostics, and warnings by kind: at most one of each kind is shown."""
-
-    loss: Tensor
-    diagnostics: Diagnostics
-    warnings: dict[str, str]
-
-
-def _loss(features: Tensor, labels: Tensor, options: _Options, ranks: Ranks | None) -> _Result:
-    shared = None if ranks is None else CentredBatch.across(features, labels, ranks, options=str(options))
-    if shared is None:
-        check_batch(features, labels)
-    differentiable = features.requires_grad and torch.is_grad_enabled()
-    with full_precision(features):
-        batch = shared or CentredBatch.of(features, labels)
-        problem = DiscriminantProblem.of(batch, options.alpha, options.lam, options.scatter, options.class_weight)
-        evaluation = evaluate(options.statistic, problem.matrix, problem.valid, options.epsilon)
-        loss = evaluation.loss.to(features.device, torch.promote_types(features.dtype, torch.float32))
-        gradient = factored_gradient(batch, problem, evaluation, options.alpha) if differentiable else None
-    diagnostics = Diagnostics(
-        matrix=problem.matrix,
-        valid=problem.valid,
-        epsilon=options.epsilon if options.statistic == "smallest" else None,
-        counts=batch.counts,
-        means=batch.means,
-        variances=problem.variances,
+    criterion = DeepLDALoss(
+        statistic,
+        alpha=alpha,
+        lam=lam,
+        epsilon=epsilon,
+        scatter=scatter,
+        class_weight=class_weight,
+        process_group=process_group,
     )
-    if gradient is not None:
-        # DistributedDataParallel averages over the ranks; the factor turns the average into the sum.
-        loss = attach_gradient(features, loss, batch.scale * (1 if ranks is None else ranks.size), gradient)
-    messages = _warnings_about(batch, problem, options) if ranks is None or ranks.is_first else {}
-    return _Result(loss, diagnostics, messages)
-
-
-def _warnings_about(batch: CentredBatch, problem: DiscriminantProblem, options: _Options) -> dict[str, str]:
-    messages = {}
-    n, d, c = batch.shape
-    if d < c - 1:
-        messages["width"] = (
-            f"{c} classes can differ in {c - 1} directions, but the features have only {d} dimensions: "
-            "use a wider output to include all directions"
-        )
-    if n - c < d and (1 - options.alpha) * float(problem.variances.mean()) < problem.ridge:
-        messages["ridge"] = (
-            f"a batch of {n} samples in {c} classes cannot fill the within-class scatter of {d} dimensions, "
-            f"so the ridge lam={options.lam:g} rather than the data determines the eigenvalues: "
-            f"use batches of more than {d + c} samples, fewer dimensions, or a smaller alpha"
-        )
-    return messages
+    return criterion.forward(features, labels)
 
 
 def _callers_level() -> int:

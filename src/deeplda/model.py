@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import ValidationError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from deeplda.core.checks import check_regularisation
 from deeplda.errors import InputError, got
-from deeplda.io import expanded, new_folder, read_small
+from deeplda.io import expanded, new_folder
+from deeplda.model_card import ModelCard, PredictorName, first_problem
 from deeplda.networks.inspection import output_width, zero_sample
 from deeplda.predictors import ClassicLDA, FeatureStatistics, Hyperplanes, LinearPredictor, NearestMean, Softmax
-from deeplda.subclasses import SubclassMap
 
 __all__ = ["Model", "ModelCard"]
 
 # Prefix of the statistics' names in weights.safetensors.
 STATISTICS = "statistics."
 
-_PREDICTORS: dict[str, type[LinearPredictor]] = {
+_PREDICTORS: dict[PredictorName, type[LinearPredictor]] = {
     "hyperplanes": Hyperplanes,
     "nearest_mean": NearestMean,
     "classic_lda": ClassicLDA,
     "softmax": Softmax,
 }
 _BATCH = 500
-# An array gives every name the room of the longest; broken files can make it huge.
-_MAX_NAME_BYTES = 2**26
 
 
 class Model(nn.Module):
@@ -52,10 +49,12 @@ class Model(nn.Module):
 
     def __init__(self, card: ModelCard, network: nn.Module) -> None:
         super().__init__()
-        self.card = card
-        self.network = network
-        self.normalisation = Normalisation(card.sample_shape)
-        self.predictors = nn.ModuleDict({name: self._unfitted(name) for name in card.predictors})
+        self.card, self.network, self.normalisation = card, network, Normalisation(card.sample_shape)
+        self.predictors = nn.ModuleDict({name: _PREDICTORS[name]() for name in card.predictors})
+        if "hyperplanes" in card.predictors:
+            self.predictors["hyperplanes"] = Hyperplanes(
+                alpha=card.alpha, lam=card.lam, scatter=card.scatter, class_weight=card.class_weight
+            )
 
     @classmethod
     def from_parts(
@@ -88,16 +87,11 @@ class Model(nn.Module):
         name = _predictor_name(predictor)
         count, width = predictor.weight.shape
         if len(class_names) != count:
-            raise InputError(
-                f"{len(class_names)} class names", need=f"{count}, one for each class", do="name every class"
-            )
+            raise InputError(f"{len(class_names)} class names, need {count}, one for each class")
         shape = tuple(int(size) for size in sample_shape)
         if (outputs := output_width(network, shape)) != width:
-            raise InputError(
-                f"a network with {outputs} outputs and a predictor of {width}",
-                need="the same number",
-                do="fit the predictor on the output of this network",
-            )
+            what = f"a network with {outputs} outputs and a predictor of {width}"
+            raise InputError(f"{what}: fit the predictor on the output of this network")
         statistics = predictor._statistics
         options = predictor if isinstance(predictor, Hyperplanes) else statistics
         try:
@@ -114,7 +108,7 @@ class Model(nn.Module):
                 class_weight=None if options is None else options.class_weight,
             )
         except ValidationError as error:
-            raise InputError(f"these parts do not make a model: {_first_problem(error)}") from None
+            raise InputError(f"these parts do not make a model: {first_problem(error)}") from None
         model = cls(card, network)
         model.normalisation.set(mean, deviation)
         # In a model, classes are numbered by their position in class_names.
@@ -145,13 +139,12 @@ class Model(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the embeddings (n, embedding_dim) of inputs (n, *sample_shape)."""
-        embedding: Tensor = self.network(self._normalised(inputs))
+        embedding: Tensor = self.network(self.normalisation.prepare(inputs))
         return embedding
 
     def transform(self, inputs: Tensor | NDArray[np.generic], *, mirror: bool = False) -> NDArray[np.float32]:
         """Return the embeddings (n, embedding_dim) of inputs (n, *sample_shape)."""
-        parts = [embedding.cpu().numpy() for embedding in self.embeddings(inputs, mirror=mirror)]
-        return np.concatenate(parts) if parts else np.empty((0, self.card.embedding_dim), dtype=np.float32)
+        return self._collect(lambda embedding: embedding, inputs, mirror=mirror)
 
     def predict(self, inputs: Tensor | NDArray[np.generic], *, mirror: bool = False) -> NDArray[np.str_]:
         """Return the class name of each sample, (n,)."""
@@ -160,21 +153,13 @@ class Model(nn.Module):
 
     def predict_proba(self, inputs: Tensor | NDArray[np.generic], *, mirror: bool = False) -> NDArray[np.float64]:
         """Return the probability of each class, (n, C), in the order of `class_names`."""
-        parts = [
-            self.class_scores(embedding).softmax(1).cpu().numpy()
-            for embedding in self.embeddings(inputs, mirror=mirror)
-        ]
-        return np.concatenate(parts) if parts else np.empty((0, len(self.class_names)))
+        return self._collect(lambda embedding: self.class_scores(embedding).softmax(1), inputs, mirror=mirror)
 
     def predict_subclasses(self, inputs: Tensor | NDArray[np.generic], *, mirror: bool = False) -> NDArray[np.str_]:
         """Return the subclass of each sample, (n,): "cat/1" is the second one of "cat"; an only one is just "cat"."""
-        names = np.asarray(self.card.subclass_map.names(self.class_names))
-        parts = [
-            self.predictor.decision_function(embedding).argmax(1).cpu()
-            for embedding in self.embeddings(inputs, mirror=mirror)
-        ]
-        found: NDArray[np.str_] = names[torch.cat(parts).numpy()] if parts else names[:0]
-        return found
+        scores = self._collect(self.predictor.decision_function, inputs, mirror=mirror)
+        names: NDArray[np.str_] = np.asarray(self.card.subclass_map.names(self.class_names))[scores.argmax(1)]
+        return names
 
     def mahalanobis(self, inputs: Tensor | NDArray[np.generic], *, mirror: bool = False) -> NDArray[np.float64]:
         """Return the distance of each sample to the nearest class, (n,): large for samples that belong to no class.
@@ -182,10 +167,7 @@ class Model(nn.Module):
         Raises InputError if the model has no statistics.
         """
         self._require_statistics()
-        parts = [
-            self.predictor.mahalanobis(embedding).cpu().numpy() for embedding in self.embeddings(inputs, mirror=mirror)
-        ]
-        return np.concatenate(parts) if parts else np.empty(0)
+        return self._collect(self.predictor.mahalanobis, inputs, mirror=mirror)
 
     def add_class(self, inputs: Tensor | NDArray[np.generic], name: str) -> None:
         """Add a class from a few examples (n, *sample_shape), without retraining the network.
@@ -198,7 +180,7 @@ class Model(nn.Module):
         if not isinstance(name, str) or not name:
             raise InputError(f"class {name!r}", need="a name, as a string", do=f"pass {str(name) or 'new'!r}")
         if name in self.class_names:
-            raise InputError(f"class {name!r} already exists", need="a new name", do="choose another")
+            raise InputError(f"class {name!r} already exists: choose another name")
         features = torch.as_tensor(self.transform(inputs))
         parents, known = self.card.subclass_map.parents, len(self.class_names)
         statistics = statistics.with_class(features, len(parents))
@@ -228,11 +210,8 @@ class Model(nn.Module):
         """
         inputs = inputs if isinstance(inputs, Tensor) else _as_array(inputs)
         if tuple(inputs.shape[1:]) != self.card.sample_shape:
-            raise InputError(
-                f"inputs of shape {tuple(inputs.shape)}",
-                need=f"(n, {', '.join(map(str, self.card.sample_shape))})",
-                do="bring the samples to the shape of the training data",
-            )
+            needed = f"(n, {', '.join(map(str, self.card.sample_shape))}), the shape of the training data"
+            raise InputError(f"inputs of shape {tuple(inputs.shape)}, need {needed}")
         if mirror and len(self.card.sample_shape) != 3:
             raise InputError(no_mirror_image(self.card.sample_shape))
         self._check_values(inputs)
@@ -250,11 +229,13 @@ class Model(nn.Module):
                 raise InputError(f"{folder} already exists", need="a new folder", do="choose another name")
             self._write(temporary)
 
-    def _unfitted(self, name: str) -> LinearPredictor:
-        if name != "hyperplanes":
-            return _PREDICTORS[name]()
-        card = self.card
-        return Hyperplanes(alpha=card.alpha, lam=card.lam, scatter=card.scatter, class_weight=card.class_weight)
+    def _collect(
+        self, function: Callable[[Tensor], Tensor], inputs: Tensor | NDArray[np.generic], *, mirror: bool = False
+    ) -> NDArray[Any]:
+        """Return `function` of the embeddings as one array, even if there are no inputs."""
+        found = [function(embedding).cpu().numpy() for embedding in self.embeddings(inputs, mirror=mirror)]
+        nothing = self.normalisation.mean.new_empty((0, self.card.embedding_dim))
+        return np.concatenate(found or [function(nothing).cpu().numpy()])
 
     def _named_predictor(self, name: str) -> LinearPredictor:
         predictor = self.predictors[name]
@@ -269,17 +250,9 @@ class Model(nn.Module):
     def _require_statistics(self) -> FeatureStatistics:
         """Return the statistics of the embedded training set. Raises InputError if there are none."""
         if self.statistics is None:
-            raise InputError(
-                "a model without statistics of its training set, as after cross-entropy",
-                need="one trained with an LDA objective",
-                do="train with --objective lda",
-            )
+            what = "a model without statistics of its training set, as after cross-entropy"
+            raise InputError(what, need="one trained with an LDA objective", do="train with --objective lda")
         return self.statistics
-
-    def _normalised(self, inputs: Tensor) -> Tensor:
-        """Normalise inputs for the network; images get channels_last memory."""
-        normalised: Tensor = self.normalisation(inputs)
-        return normalised.contiguous(memory_format=torch.channels_last) if normalised.ndim == 4 else normalised
 
     def _check_values(self, inputs: Tensor | NDArray[np.generic]) -> None:
         """Raise InputError for NaN or infinity, and for images in 0..1 if the training images had a wider range."""
@@ -310,55 +283,6 @@ class Model(nn.Module):
         (folder / "model.json").write_text(self.card.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 
-class ModelCard(BaseModel):
-    """Contents of model.json: everything needed to rebuild a model, except its weights.
-
-    Attributes:
-        network: name of a built-in network, or "module.path:callable" for code of your own.
-        width: factor on the hidden channels of the network.
-        embedding_dim: width of the embedding.
-        sample_shape: (features,) or (channels, height, width) of one sample.
-        class_names: names of the classes, in the order of their numbers.
-        predictors: names of the predictors; the first one decides.
-        alpha, lam, scatter, class_weight: options of the loss and of the hyperplanes, as in `RDLDALoss`.
-        parents: the class of each subclass, if the model was trained on subclasses.
-        subclass_decision: "argmax" picks the class of the best subclass, "sum" the class whose subclasses have the
-            highest total probability.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    format: Literal[1] = 1
-    network: str
-    width: float = Field(gt=0)
-    embedding_dim: int = Field(ge=1)
-    sample_shape: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1, max_length=3)
-    class_names: tuple[str, ...] = Field(min_length=2)
-    predictors: tuple[Literal["hyperplanes", "nearest_mean", "classic_lda", "softmax"], ...] = Field(min_length=1)
-    alpha: float = Field(1.0, ge=0, le=1)
-    lam: float = Field(1e-3, ge=0, allow_inf_nan=False)
-    scatter: Literal["pooled", "sum", "dorfer"] = "pooled"
-    class_weight: Literal["balanced"] | None = None
-    parents: tuple[int, ...] | None = None
-    subclass_decision: Literal["argmax", "sum"] = "argmax"
-
-    @model_validator(mode="after")
-    def _check_that_settings_agree(self) -> Self:
-        if self.parents is not None and SubclassMap(self.parents).classes != len(self.class_names):
-            raise ValueError("parents and class_names have different numbers of classes")
-        if 4 * max(map(len, self.class_names)) * len(self.class_names) > _MAX_NAME_BYTES:
-            raise ValueError("class names are too long")
-        if "softmax" in self.predictors and len(self.predictors) > 1:
-            raise ValueError("softmax cannot be combined with other predictors")
-        check_regularisation(self.alpha, self.lam, self.scatter, self.class_weight)
-        return self
-
-    @property
-    def subclass_map(self) -> SubclassMap:
-        """Map from the labels that the predictors know to classes; without subclasses, each label is a class."""
-        return SubclassMap(self.parents or tuple(range(len(self.class_names))))
-
-
 class Normalisation(nn.Module):
     """(x - mean) / deviation for each channel of images or each feature of rows; the identity until fitted.
 
@@ -377,6 +301,11 @@ class Normalisation(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Normalise inputs (n, *sample_shape)."""
         return (inputs.to(self.mean.dtype) - self.mean) / self.deviation
+
+    def prepare(self, inputs: Tensor) -> Tensor:
+        """Normalise inputs for a network; images get channels_last memory, which makes convolutions faster."""
+        normalised = self.forward(inputs)
+        return normalised.contiguous(memory_format=torch.channels_last) if normalised.ndim == 4 else normalised
 
     def fit(self, inputs: NDArray[np.uint8] | NDArray[np.float32]) -> Normalisation:
         """Compute mean and deviation of inputs (n, *sample_shape); a constant channel or feature is only centred."""
@@ -400,31 +329,11 @@ class Normalisation(nn.Module):
                 continue
             values = torch.as_tensor(given, dtype=torch.float64).flatten()
             if len(values) not in (1, len(buffer)):
-                raise InputError(
-                    f"{len(values)} values of {name}",
-                    need=f"1 or {len(buffer)}",
-                    do="give one for each channel or feature",
-                )
+                needed = f"1 or {len(buffer)}, one for each channel or feature"
+                raise InputError(f"{len(values)} values of {name}, need {needed}")
             if not values.isfinite().all() or (name == "deviation" and not (values > 0).all()):
                 raise InputError(f"{name} must be finite{' and > 0' if name == 'deviation' else ''}, got {given}")
             buffer.copy_(values.expand(len(buffer)).view_as(buffer))
-
-
-def read_card(file: Path) -> ModelCard:
-    """Read model.json. Raises InputError if it is missing or does not describe a model."""
-    if not file.is_file():
-        what = f"{file.parent} holds no model" if file.parent.is_dir() else f"there is no folder {file.parent}"
-        raise InputError(
-            what, need="model.json and weights.safetensors", do="pass the folder of a finished run or of its model"
-        )
-    try:
-        return ModelCard.model_validate_json(read_small(file))
-    except OSError as error:
-        raise InputError(
-            f"{file} cannot be read ({error.strerror})", need="the file as it was saved", do="train again"
-        ) from None
-    except ValidationError as error:
-        raise InputError(f"{file} does not describe a model: {_first_problem(error)}") from None
 
 
 def no_mirror_image(sample_shape: Sequence[int]) -> str:
@@ -432,28 +341,19 @@ def no_mirror_image(sample_shape: Sequence[int]) -> str:
     return got(f"mirrored samples of shape {tuple(sample_shape)}", need="images", do="omit --tta, or mirror")
 
 
-def _predictor_name(predictor: LinearPredictor) -> Literal["hyperplanes", "nearest_mean", "classic_lda", "softmax"]:
+def _predictor_name(predictor: LinearPredictor) -> PredictorName:
     """Return the name of a predictor on a card. Raises InputError if a model cannot use it."""
     name = next((name for name, kind in _PREDICTORS.items() if type(predictor) is kind), None)
     if name is None:
         kind = type(predictor).__name__
         raise InputError(f"a predictor of type {kind}", need="one of deeplda.predictors", do="use Hyperplanes")
     if len(predictor.classes) == 0:
-        raise InputError("a predictor that is not fitted", need="a fitted one", do="call fit first")
+        raise InputError("a predictor that is not fitted: call fit first")
     for option, needed in (("normalize", "within"), ("probability", "softmax")):
         if getattr(predictor, option, needed) != needed:
-            raise InputError(
-                f"a predictor with {option}={getattr(predictor, option)!r}",
-                need=f"{needed!r}, because a saved model cannot record the option",
-                do=f"fit a predictor with {option}={needed!r}",
-            )
-    return name  # type: ignore[return-value]  # the keys of _PREDICTORS
-
-
-def _first_problem(error: ValidationError) -> str:
-    """Describe the first problem that pydantic found, in one line."""
-    first = error.errors()[0]
-    return f"{'.'.join(map(str, first['loc'])) or 'the file'}: {first['msg']}"
+            what = f"a predictor with {option}={getattr(predictor, option)!r}, which a saved model cannot record"
+            raise InputError(f"{what}: fit one with {option}={needed!r}")
+    return name
 
 
 def _parts(inputs: NDArray[np.uint8] | NDArray[np.float32]) -> Iterator[NDArray[np.float64]]:

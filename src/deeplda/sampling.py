@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Sampler
 
-from deeplda.errors import got
-
 Indices = NDArray[np.int64]
 Labels = Sequence[int] | NDArray[Any] | Tensor
 
@@ -56,17 +54,12 @@ class _EpochBatchSampler(Sampler[list[int]], ABC):
         if self.batch_size < 1 or self.batch_size != int(self.batch_size):
             raise ValueError(f"batch_size must be an integer >= 1, got {self.batch_size}")
         if not 0 <= self.rank < self.num_replicas:
-            raise ValueError(
-                f"rank must be at least 0 and less than num_replicas, got rank {self.rank} of {self.num_replicas}"
-            )
+            raise ValueError(f"rank must be >= 0 and < num_replicas, got rank {self.rank} of {self.num_replicas}")
         least = min(map(len, self._batches(np.random.default_rng(0))))
         if least < self.num_replicas:
             raise ValueError(
-                got(
-                    f"the smallest batch has {least} samples for {self.num_replicas} ranks",
-                    need="at least one sample per rank",
-                    do="increase batch_size or use fewer ranks",
-                )
+                f"the smallest batch has {least} samples for {self.num_replicas} ranks, need at least one sample per "
+                "rank: increase batch_size or use fewer ranks"
             )
 
 
@@ -111,20 +104,15 @@ class ShuffledBatchSampler(_EpochBatchSampler):
 
 
 # By their names in the settings of a run.
-SAMPLERS: dict[str, type[_EpochBatchSampler]] = {
-    "shuffle": ShuffledBatchSampler,
-    "stratified": StratifiedBatchSampler,
-}
+SAMPLERS: dict[str, type[_EpochBatchSampler]] = {"shuffle": ShuffledBatchSampler, "stratified": StratifiedBatchSampler}
 
 
 def _as_labels(labels: Labels) -> NDArray[Any]:
     array = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
     if array.ndim != 1 or len(array) == 0:
-        raise ValueError(
-            got(f"labels has shape {array.shape}", need="(n,) with n >= 1", do="pass one class id for each sample")
-        )
+        raise ValueError(f"labels has shape {array.shape}, need (n,) with n >= 1: pass one class id for each sample")
     if array.dtype.kind in "fc":
-        raise TypeError(got(f"labels has dtype {array.dtype}", need="integer class ids", do="convert it to integers"))
+        raise TypeError(f"labels has dtype {array.dtype}, need integer class ids: convert it to integers")
     return array
 
 

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from numbers import Integral
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -16,7 +15,6 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from deeplda.errors import got
 from deeplda.formatting import counted
 
 Points = NDArray[np.floating[Any]]
@@ -51,11 +49,8 @@ class SubclassMap:
         ascending = all(0 <= later - earlier <= 1 for earlier, later in pairwise(self.parents))
         if not self.parents or self.parents[0] != 0 or not ascending:
             raise ValueError(
-                got(
-                    f"parents {self.parents}",
-                    need="the class of each subclass, ascending from 0 without gaps",
-                    do="number subclasses class by class, as in (0, 0, 1)",
-                )
+                f"parents {self.parents}, need the class of each subclass, ascending from 0 without gaps: "
+                "number subclasses class by class, as in (0, 0, 1)"
             )
 
     @classmethod
@@ -75,15 +70,13 @@ class SubclassMap:
     @property
     def sizes(self) -> list[int]:
         """The number of subclasses of each class."""
-        counts = Counter(self.parents)
-        return [counts[parent] for parent in range(self.classes)]
+        # Parents ascend, and a Counter keeps their order.
+        return list(Counter(self.parents).values())
 
     def names(self, class_names: Sequence[str]) -> tuple[str, ...]:
         """Return a name for each subclass: "cat/0", "cat/1", or just "cat" if it is the only one of its class."""
         if len(class_names) != self.classes:
-            raise ValueError(
-                got(f"{len(class_names)} class names", need=f"{self.classes}", do="name every class of the map")
-            )
+            raise ValueError(f"{len(class_names)} class names, need {self.classes}: name every class of the map")
         return tuple(
             f"{name}/{place}" if size > 1 else name
             for name, size in zip(class_names, self.sizes, strict=True)
@@ -100,12 +93,10 @@ class SubclassMap:
         The class of the subclass with the highest score is the paper's prediction.
         Raises ValueError for a label that is not a subclass.
         """
-        labels = np.asarray(subclasses) if not isinstance(subclasses, Tensor) else subclasses
+        labels = subclasses if isinstance(subclasses, Tensor) else np.asarray(subclasses)
         outside = labels[(labels < 0) | (labels >= len(self))]
         if len(outside):
-            raise ValueError(
-                got(f"subclass {int(outside[0])}", need=f"0 to {len(self) - 1}", do="use the map of these labels")
-            )
+            raise ValueError(f"subclass {int(outside[0])}, need 0 to {len(self) - 1}: use the map of these labels")
         if isinstance(labels, Tensor):
             return torch.tensor(self.parents, device=labels.device)[labels.long()]
         parents: NDArray[np.int64] = np.array(self.parents, dtype=np.int64)[labels.astype(np.int64)]
@@ -129,11 +120,8 @@ class SubclassMap:
         """Split columns (n, S) by class. Raises ValueError if there is not one column for each subclass."""
         if values.ndim != 2 or values.shape[1] != len(self):
             raise ValueError(
-                got(
-                    f"values of shape {tuple(values.shape)}",
-                    need=f"(n, {len(self)}), one for each subclass",
-                    do="pass the scores of a predictor of these subclasses",
-                )
+                f"values of shape {tuple(values.shape)}, need (n, {len(self)}), one for each subclass: "
+                "pass the scores of a predictor of these subclasses"
             )
         return torch.split(values, self.sizes, dim=1)
 
@@ -184,13 +172,15 @@ def split_classes(
     Raises ValueError for invalid arguments.
     """
     points, labels = _checked(embeddings, labels)
-    _check_settings(k, n_init=n_init, smallest=smallest)
+    if k != "auto" and (not isinstance(k, int | np.integer) or k < 1):
+        raise ValueError(f'k={k!r}, need at least 1, or "auto": 2 is the paper\'s best')
+    for setting, value in (("n_init", n_init), ("smallest", smallest)):
+        if value < 1:
+            raise ValueError(f"{setting}={value}, need at least 1: 10 is the default")
     classes = int(labels.max()) + 1
     names = [f"class {c}" for c in range(classes)] if class_names is None else class_names
     if len(names) != classes:
-        raise ValueError(
-            got(f"{len(names)} class names and labels of {classes} classes", need="the same number", do="check both")
-        )
+        raise ValueError(f"{len(names)} class names and labels of {classes} classes, need the same number: check both")
     subclasses = np.empty_like(labels)
     sizes: list[int] = []
     notes: list[str] = []
@@ -238,10 +228,7 @@ def choose_k(points: Points, *, seed: int, smallest: int, sample: int) -> tuple[
             best, best_silhouette, its_gaussian = k, silhouette, gaussian
     if best == 1:
         return 1, f"one group, because no k up to {_MAX_K} has {_TIMES_GAUSSIAN} times the silhouette of a Gaussian"
-    return (
-        best,
-        f"{best} groups, with a silhouette of {best_silhouette:.2g} against {its_gaussian:.2g} for a Gaussian",
-    )
+    return best, f"{best} groups, with a silhouette of {best_silhouette:.2g} against {its_gaussian:.2g} for a Gaussian"
 
 
 def _split_class(
@@ -279,28 +266,17 @@ def _checked(embeddings: NDArray[Any], labels: NDArray[Any]) -> tuple[Points, La
     points, labels = np.asarray(embeddings), np.asarray(labels)
     if points.ndim != 2 or labels.shape != (len(points),) or not points.size:
         raise ValueError(
-            got(
-                f"embeddings of shape {points.shape} and labels of shape {labels.shape}",
-                need="(n, d) and (n,), n and d at least 1",
-                do="pass one row and one label per sample",
-            )
+            f"embeddings of shape {points.shape} and labels of shape {labels.shape}, need (n, d) and (n,), n and d at "
+            "least 1: pass one row and one label per sample"
         )
     present = np.unique(labels)
     if labels.dtype.kind not in "iu" or not np.array_equal(present, np.arange(len(present))):
-        raise ValueError(got(f"labels {present}", need="integers 0..C-1, all present", do="number the classes from 0"))
+        raise ValueError(f"labels {present}, need integers 0..C-1, all present: number the classes from 0")
     if points.dtype not in (np.float32, np.float64):
         points = points.astype(np.float64)
     if not np.isfinite(points).all():
-        raise ValueError(got("embeddings with NaN or infinity", need="finite numbers", do="check the autoencoder"))
+        raise ValueError("embeddings with NaN or infinity, need finite numbers: check the autoencoder")
     return points, labels.astype(np.int64)
-
-
-def _check_settings(k: object, *, n_init: int, smallest: int) -> None:
-    if k != "auto" and (not isinstance(k, Integral) or k < 1):
-        raise ValueError(got(f"k={k!r}", need='at least 1, or "auto"', do="2 is the paper's best"))
-    for name, value in (("n_init", n_init), ("smallest", smallest)):
-        if value < 1:
-            raise ValueError(got(f"{name}={value}", need="at least 1", do="10 is the default"))
 
 
 def _kmeans(points: Points, k: int, *, seed: int, n_init: int) -> Labels:
@@ -322,8 +298,7 @@ def _kmeans(points: Points, k: int, *, seed: int, n_init: int) -> Labels:
 def _merge_small(points: Points, labels: Labels, smallest: int) -> tuple[Labels, list[int]]:
     """Merge each cluster of fewer than `smallest` points, the smallest first, into the one with the nearest centre.
 
-    Returns:
-        The labels, numbered as those of `_kmeans`, and the size of each cluster that was merged.
+    Returns the labels, numbered as those of `_kmeans`, and the size of each cluster that was merged.
     """
     merged: list[int] = []
     while labels.max() > 0 and (size := int(np.bincount(labels)[-1])) < smallest:
@@ -353,9 +328,7 @@ def _silhouette(points: Points, k: int, *, seed: int, smallest: int) -> float:
 
     labels = _kmeans(points, k, seed=seed, n_init=_RUNS)
     counts = np.bincount(labels)
-    if len(counts) < k or counts.min() < smallest:
-        return -1.0
-    return float(silhouette_score(points, labels))
+    return float(silhouette_score(points, labels)) if len(counts) == k and counts.min() >= smallest else -1.0
 
 
 def _gaussian_like(points: Points, rng: np.random.Generator) -> Points:
@@ -363,7 +336,6 @@ def _gaussian_like(points: Points, rng: np.random.Generator) -> Points:
 
     Sums of the centred points with normal weights have that covariance, even if it is singular.
     """
-    n = len(points)
-    weights = rng.standard_normal((n, n)) / np.sqrt(n)
+    weights = rng.standard_normal((len(points), len(points))) / np.sqrt(len(points))
     drawn: Points = weights @ (points - points.mean(0))
     return drawn

@@ -47,7 +47,7 @@ def test_the_network_starts_whitened_by_the_training_part(images):
     network = classifier.model.network
     assert isinstance(network, FastNet)
     inputs = torch.from_numpy(read_data(config).train.inputs)
-    responses = network.whitening(classifier.model._normalised(inputs)).detach()[:, :12]
+    responses = network.whitening(classifier.model.normalisation.prepare(inputs)).detach()[:, :12]
     assert np.cov(responses.transpose(0, 1).flatten(1).numpy()) == pytest.approx(np.eye(12), abs=0.02)
 
 

@@ -55,9 +55,9 @@ def train(
     if processes > 1 and not is_in_job():
         raise SystemExit(run_job(processes))
 
-    from deeplda.training.parallel import is_restarted, joined_world
+    from deeplda.training.parallel import joined_world, restart_count
 
-    resume = resume or is_restarted()
+    resume = resume or restart_count() > 0
     with joined_world(settings.device) as world:
         folder = world.from_first(run or _default_folder(settings, resume=resume))
         # The first process decides for all, and if it raises, all do.

@@ -5,7 +5,6 @@ from math import prod
 
 from torch import Tensor, nn
 
-from deeplda.errors import got
 from deeplda.networks.dorfernet import DorferNet, pooled_blocks
 from deeplda.networks.layers import (
     check_embedding_dim,
@@ -28,9 +27,7 @@ class EncoderDecoder(nn.Module):
 
     def __init__(self, encoder: nn.Module, decoder: nn.Module, embedding_dim: int) -> None:
         super().__init__()
-        self.encoder = encoder
-        self.decoder = decoder
-        self.embedding_dim = embedding_dim
+        self.encoder, self.decoder, self.embedding_dim = encoder, decoder, embedding_dim
 
     def encode(self, inputs: Tensor) -> Tensor:
         """Samples (n, *sample_shape) -> embedding (n, embedding_dim), within (-1, 1)."""
@@ -66,8 +63,7 @@ class Autoencoder(EncoderDecoder):
 
     def __init__(self, sample_shape: Sequence[int], embedding_dim: int = 256, *, width: float = 1.0) -> None:
         channels = image_channels(sample_shape, network="the autoencoder", least=DorferNet.least_side)
-        blocks = pooled_blocks(channels, width)
-        super().__init__(*_convolutional(blocks, sample_shape, embedding_dim), embedding_dim)
+        super().__init__(*_convolutional(pooled_blocks(channels, width), sample_shape, embedding_dim), embedding_dim)
 
 
 class SmallAutoencoder(EncoderDecoder):
@@ -136,13 +132,8 @@ def reconstruction_error(reconstruction: Tensor, inputs: Tensor) -> Tensor:
     sample to compare images of different sizes. Raises ValueError if the shapes differ.
     """
     if reconstruction.shape != inputs.shape:
-        raise ValueError(
-            got(
-                f"a reconstruction of shape {tuple(reconstruction.shape)}",
-                need=f"the inputs' shape {tuple(inputs.shape)}",
-                do="pass the autoencoder's output for these inputs",
-            )
-        )
+        shapes = f"shape {tuple(reconstruction.shape)}, need the inputs' shape {tuple(inputs.shape)}"
+        raise ValueError(f"a reconstruction of {shapes}: pass the autoencoder's output for these inputs")
     return nn.functional.mse_loss(reconstruction, inputs, reduction="sum") / len(inputs)
 
 
@@ -153,11 +144,7 @@ def _dense(inputs: int, units: int, outputs: int) -> list[nn.Module]:
 def _convolutional(
     blocks: Sequence[Sequence[int]], sample_shape: Sequence[int], embedding_dim: int
 ) -> tuple[nn.Module, nn.Module]:
-    """Build a convolutional encoder and decoder.
-
-    Args:
-        blocks: for each block that ends in pooling, the channels before, between and after its convolutions.
-    """
+    """Build an encoder and a decoder from `blocks` as `pooled_blocks` returns them."""
     check_embedding_dim(embedding_dim)
     sizes = [(sample_shape[1] >> poolings, sample_shape[2] >> poolings) for poolings in range(len(blocks) + 1)]
     hidden = (blocks[-1][-1], *sizes[-1])

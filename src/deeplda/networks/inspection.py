@@ -1,12 +1,12 @@
-"""Run a network on one sample to find the width of its output, its layers and their cost."""
+"""Inspect a network: its size before memory is allocated for it, the width of its output, its layers and their cost."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,9 @@ from torch.nn.parameter import is_lazy
 from deeplda.errors import InputError
 from deeplda.memory import available_memory
 
+M = TypeVar("M", bound=nn.Module)
+
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
@@ -98,12 +101,50 @@ def output_width(network: nn.Module, sample_shape: tuple[int, ...]) -> int:
         output = network(zero_sample(network, sample_shape))
     if not isinstance(output, Tensor) or output.ndim != 2:
         shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-        raise InputError(
-            f"the network turns one sample of shape {sample_shape} into {shape}",
-            need="a tensor of one row, (1, embedding_dim)",
-            do="flatten its output",
-        )
+        what = f"the network turns one sample of shape {sample_shape} into {shape}"
+        raise InputError(what, need="a tensor of one row, (1, embedding_dim)", do="flatten its output")
     return output.shape[1]
+
+
+def outline(build: Callable[[], M]) -> M:
+    """Call `build` on torch's meta device: the module has shapes and dtypes, but no values and takes no memory.
+
+    Only for our own modules. Other constructors may compute with values, which a tensor on the meta device lacks.
+
+    Raises InputError if the module would not fit in the available memory, or if its sizes exceed 64 bits.
+    """
+    too_large = "the network does not fit in memory, need a smaller one: lower the width or embedding_dim"
+    try:
+        with torch.device("meta"):
+            module = build()
+    # torch has no error of its own for a size or a product of sizes beyond 64 bits.
+    except (RuntimeError, TypeError, OverflowError) as error:
+        if "verflow" not in str(error):
+            raise
+        raise InputError(too_large) from None
+    available = available_memory()
+    if available is not None and sum(tensor.nbytes for tensor in module.state_dict().values()) > available:
+        raise InputError(too_large)
+    return module
+
+
+def first_mismatch(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> str | None:
+    """Describe the first tensor, by name, in which a stored state differs from the expected one; None if all match.
+
+    A match has the same name and shape, and the same dtype or, for floating-point numbers, any floating-point dtype.
+    `expected` may be on the meta device.
+    """
+    for name in sorted(expected.keys() | found.keys()):
+        if name not in found:
+            return f"{name!r} is missing"
+        if name not in expected:
+            return f"{name!r} is unexpected"
+        ours, theirs = expected[name], found[name]
+        if ours.shape != theirs.shape:
+            return f"{name!r} has shape {tuple(theirs.shape)} instead of {tuple(ours.shape)}"
+        if theirs.dtype not in (_FLOATS if ours.is_floating_point() else (ours.dtype,)):
+            return f"{name!r} has dtype {theirs.dtype} instead of {ours.dtype}"
+    return None
 
 
 @contextmanager
@@ -118,9 +159,8 @@ def untouched(network: nn.Module) -> Iterator[None]:
     finally:
         for module, mode in modes:
             module.training = mode
-        with torch.no_grad():
-            for buffer, before in buffers:
-                buffer.copy_(before)
+        for buffer, before in buffers:
+            buffer.detach().copy_(before)
 
 
 def zero_sample(network: nn.Module, sample_shape: Sequence[int]) -> Tensor:
@@ -131,8 +171,8 @@ def zero_sample(network: nn.Module, sample_shape: Sequence[int]) -> Tensor:
     available = available_memory()
     if available is not None and 4 * math.prod(sample_shape) > available:
         raise InputError(f"a sample of shape {tuple(sample_shape)} does not fit in memory")
-    floating = (t for t in chain(network.parameters(), network.buffers()) if t.is_floating_point())
-    like = next(floating, torch.empty(0))
+    tensors = chain(network.parameters(), network.buffers())
+    like = next((tensor for tensor in tensors if tensor.is_floating_point()), torch.empty(0))
     return torch.zeros((1, *sample_shape), dtype=like.dtype, device=like.device)
 
 

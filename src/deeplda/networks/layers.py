@@ -51,11 +51,8 @@ def row_features(sample_shape: Sequence[int], *, network: str) -> int:
     """Return the number of features of a sample (features,). Raises InputError if it is not a row of numbers."""
     _check_sample_shape(sample_shape)
     if len(sample_shape) != 1:
-        raise InputError(
-            f"{network} on samples of shape {tuple(sample_shape)}",
-            need="rows of numbers, shape (features,)",
-            do="use a network for images, such as convnet-small or dorfernet",
-        )
+        what = f"{network} on samples of shape {tuple(sample_shape)}"
+        raise InputError(what, need="rows of numbers, shape (features,)", do="use a network for images, as dorfernet")
     return sample_shape[0]
 
 
@@ -66,18 +63,12 @@ def image_channels(sample_shape: Sequence[int], *, network: str, least: int) -> 
     """
     _check_sample_shape(sample_shape)
     if len(sample_shape) != 3:
-        raise InputError(
-            f"{network} on samples of shape {tuple(sample_shape)}",
-            need="images, shape (channels, height, width)",
-            do="use a network for rows of numbers, such as mlp",
-        )
+        what = f"{network} on samples of shape {tuple(sample_shape)}"
+        raise InputError(what, need="images, shape (channels, height, width)", do="use a network for rows, as mlp")
     channels, height, width = sample_shape
     if min(height, width) < least:
-        raise InputError(
-            f"{network} on images of {height} x {width} pixels",
-            need=f"at least {least} x {least}",
-            do="enlarge the images or use a network for smaller ones",
-        )
+        what = f"{network} on images of {height} x {width} pixels"
+        raise InputError(what, need=f"at least {least} x {least}", do="enlarge them or use a network for smaller ones")
     return channels
 
 
@@ -95,15 +86,10 @@ def scaled(channels: int, width: float) -> int:
 def check_embedding_dim(embedding_dim: int) -> None:
     """Raise InputError if the network would have no output."""
     if embedding_dim < 1:
-        raise InputError(
-            f"embedding_dim={embedding_dim}", need="at least 1", do="the number of classes is the usual choice"
-        )
+        raise InputError(f"embedding_dim={embedding_dim}, need at least 1: the number of classes is the usual choice")
 
 
 def _check_sample_shape(sample_shape: Sequence[int]) -> None:
     if len(sample_shape) not in (1, 3) or min(sample_shape) < 1:
-        raise InputError(
-            f"samples of shape {tuple(sample_shape)}",
-            need="(features,) or (channels, height, width), all at least 1",
-            do="give the shape of one sample, without the batch",
-        )
+        needed = "(features,) or (channels, height, width), all at least 1"
+        raise InputError(f"samples of shape {tuple(sample_shape)}", need=needed, do="give the shape of one sample")

@@ -13,17 +13,15 @@ from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from operator import attrgetter
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
-from deeplda.errors import InputError, got
+from deeplda.errors import InputError
 from deeplda.networks.dorfernet import DorferNet
 from deeplda.networks.fastnet import FastNet
-from deeplda.networks.inspection import output_width
+from deeplda.networks.inspection import outline, output_width
 from deeplda.networks.layers import check_embedding_dim
-from deeplda.networks.sizes import outline
 from deeplda.networks.small import MLP, ConvNetSmall
 
 
@@ -65,7 +63,6 @@ def build_network(name: str, sample_shape: Sequence[int], embedding_dim: int, *,
     raised by your own callable are passed on.
     """
     if ":" in name:
-        check_embedding_dim(embedding_dim)
         return build_user_network(name, tuple(sample_shape), embedding_dim, width=width)
     outline_network(name, sample_shape, embedding_dim, width=width)
     return NETWORKS[name](tuple(sample_shape), embedding_dim, width=width)
@@ -82,9 +79,13 @@ def check_network(name: str, sample_shape: Sequence[int], embedding_dim: int, *,
 
 def outline_network(name: str, sample_shape: Sequence[int], embedding_dim: int, *, width: float = 1.0) -> nn.Module:
     """Build a built-in network on the meta device: shapes without values or memory. Raises as `build_network`."""
-    check_embedding_dim(embedding_dim)
     if name not in NETWORKS:
-        raise InputError(_unknown(name))
+        nearest = get_close_matches(name.lower(), NETWORKS, n=1)
+        raise InputError(
+            f"network {name!r} is not known",
+            need=f"one of {', '.join(NETWORKS)}, or your own as module.path:callable",
+            do=f"did you mean {nearest[0]!r}?" if nearest else "choose one of these",
+        )
     return outline(lambda: NETWORKS[name](tuple(sample_shape), embedding_dim, width=width))
 
 
@@ -104,15 +105,6 @@ def default_network(sample_shape: Sequence[int]) -> str:
     )
 
 
-def _unknown(name: str) -> str:
-    nearest = get_close_matches(name.lower(), NETWORKS, n=1)
-    return got(
-        f"network {name!r} is not known",
-        need=f"one of {', '.join(NETWORKS)}, or your own as module.path:callable",
-        do=f"did you mean {nearest[0]!r}?" if nearest else "choose one of these",
-    )
-
-
 def build_user_network(name: str, sample_shape: tuple[int, ...], embedding_dim: int, *, width: float) -> nn.Module:
     """Call "module.path:callable" as `callable(sample_shape, embedding_dim)` and return its network, in float32.
 
@@ -125,14 +117,13 @@ def build_user_network(name: str, sample_shape: tuple[int, ...], embedding_dim: 
     these arguments, or if it does not return an nn.Module with `embedding_dim` outputs. Errors raised by the callable
     are passed on.
     """
+    check_embedding_dim(embedding_dim)
     with _current_directory_importable():
         builder = _find(name)
         network = builder(sample_shape, embedding_dim, **_width_option(builder, name, width))
     if not isinstance(network, nn.Module):
         raise InputError(
-            f"network {name!r} returned an object of type {type(network).__name__}",
-            need="a torch.nn.Module",
-            do="return the network",
+            f"network {name!r} returned an object of type {type(network).__name__}, need a torch.nn.Module"
         )
     if (outputs := output_width(network, sample_shape)) != embedding_dim:
         raise InputError(
@@ -162,14 +153,20 @@ def _find(name: str) -> Callable[..., Any]:
     module_name, _, attribute = name.partition(":")
     if not (module_name and attribute) or module_name.startswith("."):
         raise InputError(f"network {name!r}", need="module.path:callable", do="write it like my_networks:build")
-    module = _import(module_name)
+    # Importing runs the user's file, which can raise anything; the cause stays attached for debugging.
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        raise InputError(
+            f"module {module_name!r} cannot be imported ({type(error).__name__}: {error})",
+            need=f"a module in the current directory ({Path.cwd()}) or an installed one",
+            do="check the name, and that the module imports in Python",
+        ) from error
     try:
         found = attrgetter(attribute)(module)
     except AttributeError:
         where = f"module {module_name} ({getattr(module, '__file__', None) or 'built in'})"
-        raise InputError(
-            f"{where} has no {attribute!r}", need="a function or class of that name", do="check the spelling"
-        ) from None
+        raise InputError(f"{where} has no {attribute!r}: check the spelling") from None
     # A network is callable as well, but calling it would compute embeddings.
     if isinstance(found, nn.Module) or not callable(found):
         raise InputError(
@@ -178,18 +175,6 @@ def _find(name: str) -> Callable[..., Any]:
             do="wrap it: def build(sample_shape, embedding_dim): ...",
         )
     return found  # type: ignore[no-any-return]  # the user's code is untyped
-
-
-def _import(module_name: str) -> ModuleType:
-    # Importing runs the user's file, which can raise anything; the cause stays attached for debugging.
-    try:
-        return importlib.import_module(module_name)
-    except Exception as error:
-        raise InputError(
-            f"module {module_name!r} cannot be imported ({type(error).__name__}: {error})",
-            need=f"a module in the current directory ({Path.cwd()}) or an installed one",
-            do="check the name, and that the module imports in Python",
-        ) from error
 
 
 def _width_option(builder: Callable[..., Any], name: str, width: float) -> dict[str, float]:
@@ -201,9 +186,7 @@ def _width_option(builder: Callable[..., Any], name: str, width: float) -> dict[
     parameter = signature.parameters.get("width")
     takes_width = parameter is not None and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
     if not takes_width and width != 1:
-        raise InputError(
-            f"width={width}, but {name!r} has no parameter width", need="1", do="add the parameter or omit --width"
-        )
+        raise InputError(f"width={width}, but {name!r} has no parameter width: add the parameter or omit --width")
     option = {"width": width} if takes_width else {}
     try:
         signature.bind((), 0, **option)

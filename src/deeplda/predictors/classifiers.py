@@ -9,7 +9,6 @@ from torch import Tensor
 
 from deeplda.core.checks import ClassWeight, Scatter, check_choice, check_regularisation
 from deeplda.core.scatter import regularised_root, right_solve
-from deeplda.errors import got
 from deeplda.predictors.feature_statistics import FeatureStatistics, Numbers
 from deeplda.predictors.linear import LinearPredictor, Priors, Probability
 
@@ -52,11 +51,8 @@ class Hyperplanes(LinearPredictor):
     def _solve(self, statistics: FeatureStatistics) -> tuple[Tensor, Tensor]:
         if (statistics.scatter, statistics.class_weight) != (self.scatter, self.class_weight):
             raise ValueError(
-                got(
-                    f"statistics has scatter {statistics.scatter!r} and class_weight {statistics.class_weight!r}",
-                    need=f"{self.scatter!r} and {self.class_weight!r}, as the predictor",
-                    do="create it with predictor.statistics(labels)",
-                )
+                f"statistics has scatter {statistics.scatter!r} and class_weight {statistics.class_weight!r}, need "
+                f"{self.scatter!r} and {self.class_weight!r}: create it with predictor.statistics(labels)"
             )
         means = statistics.means
         directions = discriminant_directions(statistics, self.alpha, self.lam)
@@ -73,9 +69,7 @@ def discriminant_directions(statistics: FeatureStatistics, alpha: float, lam: fl
     """
     means, between = statistics.means, statistics.between()
     if len(means) < 2:
-        raise ValueError(
-            got("the features have only one class", need="at least two", do="add samples of another class")
-        )
+        raise ValueError("the features have only one class, need at least two: add samples of another class")
     root = regularised_root(statistics.within(), statistics.between_rows(), means, alpha, lam)
     matrix = right_solve(right_solve(between, root).T, root)
     vectors = torch.linalg.eigh((matrix + matrix.T) / 2).eigenvectors[:, -min(means.shape[1], len(means) - 1) :]

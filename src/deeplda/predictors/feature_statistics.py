@@ -12,7 +12,6 @@ from torch import Tensor
 from deeplda.core.checks import ClassWeight, Scatter, check_regularisation
 from deeplda.core.moments import ClassMoments, check_batch, class_moments
 from deeplda.core.scatter import ScatterWeights
-from deeplda.errors import got
 
 # After each dimension is scaled to variance 1, directions with less variance than this are dropped.
 _LEAST_VARIANCE = 1e-8
@@ -59,11 +58,8 @@ class FeatureStatistics:
         labels = as_tensor(labels, "labels").cpu().long()
         if not (known := torch.isin(labels, self.classes)).all():
             raise ValueError(
-                got(
-                    f"labels contains {int(labels[~known][0])}",
-                    need=f"one of the {len(self.classes)} classes of these statistics",
-                    do="create them for the labels of all samples",
-                )
+                f"labels contains {int(labels[~known][0])}, need one of the {len(self.classes)} classes of these "
+                "statistics: create them for the labels of all samples"
             )
         self._plain = _merged(self._plain, class_moments(features, labels))
         if self._weights.uniform is None:
@@ -129,12 +125,11 @@ class FeatureStatistics:
         Raises ValueError if the class exists already.
         """
         if label in self.classes:
-            raise ValueError(got(f"class {label} exists already", need="a new class", do="choose another id"))
+            raise ValueError(f"class {label} exists already, need a new class: choose another id")
         features = as_tensor(features, "features").detach().cpu()
         labels = torch.full((len(features),), label)
         check_batch(features, labels)
-        order = torch.cat([self.classes, labels[:1]]).argsort()
-        classes = torch.cat([self.classes, labels[:1]])[order]
+        classes, order = torch.cat([self.classes, labels[:1]]).sort()
         counts = torch.cat([self.counts, torch.tensor([len(labels)])])[order]
         larger = FeatureStatistics(classes, counts, scatter=self.scatter, class_weight=self.class_weight)
         larger._plain, larger._weighted = self._moments, self._rescaled(larger._weights.within[order.argsort()][:-1])
@@ -176,13 +171,10 @@ class FeatureStatistics:
     def _moments(self) -> ClassMoments:
         if self._plain is None or not torch.equal(self._plain.counts, self._announced):
             seen, all_ = 0 if self._plain is None else int(self._plain.counts.sum()), int(self._announced.sum())
+            reason = f"the samples seen are not the {all_:,} announced: create new statistics and add each sample once"
             if seen < all_:
-                raise RuntimeError(
-                    f"only {seen:,} of {all_:,} samples have been seen: call update with all batches first"
-                )
-            raise RuntimeError(
-                f"the samples seen are not the {all_:,} announced: create new statistics and add each sample once"
-            )
+                reason = f"only {seen:,} of {all_:,} samples have been seen: call update with all batches first"
+            raise RuntimeError(reason)
         return self._plain
 
 
@@ -193,11 +185,8 @@ def as_tensor(values: object, name: str) -> Tensor:
     if not isinstance(values, np.ndarray) or values.dtype.kind not in "biuf":
         dtype = f" of dtype {values.dtype}" if isinstance(values, np.ndarray) else ""
         raise TypeError(
-            got(
-                f"{name} is of type {type(values).__name__}{dtype}",
-                need="a tensor or an array of numbers",
-                do=f"pass numpy.asarray({name}), with classes as integers",
-            )
+            f"{name} is of type {type(values).__name__}{dtype}, need a tensor or an array of numbers: "
+            f"pass numpy.asarray({name}), with classes as integers"
         )
     # torch rejects read-only arrays, negative strides and foreign byte orders.
     return torch.from_numpy(np.require(values, values.dtype.newbyteorder("="), ["C", "W"]))

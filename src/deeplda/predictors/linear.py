@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from deeplda.core.checks import check_choice
 from deeplda.core.moments import check_batch
-from deeplda.errors import got
 from deeplda.predictors.feature_statistics import FeatureStatistics, Numbers, as_tensor
 
 Probability = Literal["softmax", "sigmoid"]
@@ -61,9 +60,8 @@ class LinearPredictor(nn.Module):
         """Fit from statistics that have seen every batch."""
         device = self.weight.device
         weight, bias = self._solve(statistics)
-        bias = bias + self._log_priors(statistics)
+        self._set(statistics.classes, weight, bias + self._log_priors(statistics))
         self._statistics = statistics
-        self._set(statistics.classes, weight, bias)
         return self.to(device)
 
     def decision_function(self, features: Numbers) -> Tensor:
@@ -120,13 +118,8 @@ class LinearPredictor(nn.Module):
             return (statistics.counts / statistics.counts.sum()).log()
         priors = torch.as_tensor(self.priors, dtype=torch.float64)
         if priors.shape != statistics.classes.shape or not (priors > 0).all():
-            raise ValueError(
-                got(
-                    f"priors is {list(self.priors)}",
-                    need=f"{len(statistics.classes)} positive numbers, one per class",
-                    do="list them in the order of the class ids",
-                )
-            )
+            needed = f"{len(statistics.classes)} positive numbers, one per class in the order of their ids"
+            raise ValueError(f"priors is {list(self.priors)}, need {needed}")
         return (priors / priors.sum()).log()
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *others: Any) -> None:
@@ -148,13 +141,8 @@ class LinearPredictor(nn.Module):
         given = as_tensor(features, "features")
         width = self.weight.shape[1]
         if given.ndim != 2 or given.shape[1] != width:
-            raise ValueError(
-                got(
-                    f"features has shape {tuple(given.shape)}",
-                    need=f"(n, {width})",
-                    do="pass features of the same network as in the fit",
-                )
-            )
+            shape = tuple(given.shape)
+            raise ValueError(f"features has shape {shape}, need (n, {width}): pass features of the network of the fit")
         return given if given is features else given.to(self.weight.device)
 
     def _fitted_statistics(self) -> FeatureStatistics:

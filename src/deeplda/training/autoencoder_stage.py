@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,12 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from deeplda.data.dataset import Data, Part
-from deeplda.device import kept_generators, pick_device
+from deeplda.device import pick_device, preserved_generators
 from deeplda.errors import InputError, TrainingError
 from deeplda.io import read_small, read_tensors
 from deeplda.model import Normalisation
 from deeplda.networks import EncoderDecoder, build_autoencoder, reconstruction_error, training_flops
-from deeplda.networks.sizes import first_mismatch, outline
+from deeplda.networks.inspection import first_mismatch, outline
 from deeplda.training.config import AutoencoderConfig
 from deeplda.training.evaluation import Watch, unwatched
 from deeplda.training.metrics import FinalScores, ReconstructionScores, Spectrum
@@ -55,21 +54,25 @@ class SampleAutoencoder(nn.Module):
         self.normalisation.mean.fill_(low)
         self.normalisation.deviation.fill_((high - low) or 1.0)
 
-    def error(self, inputs: Tensor) -> Tensor:
+    def error(self, inputs: Tensor | NDArray[Any]) -> Tensor:
         """Return the paper's reconstruction error of inputs (n, *sample_shape), divided by the size of a sample."""
         wanted = self._prepared(inputs)
         return reconstruction_error(self.autoencoder(wanted), wanted) / wanted[0].numel()
 
+    @torch.no_grad()
     def embed(self, inputs: NDArray[Any], watch: Watch = unwatched) -> NDArray[np.float32]:
         """Return the embedding (n, embedding_dim) of unprocessed inputs, in eval mode."""
-        parts = watch(self._passes(inputs), len(inputs), "embedding with the autoencoder")
+        self.eval()
+        batches = (inputs[start : start + _BATCH] for start in range(0, len(inputs), _BATCH))
+        embeddings = (self.autoencoder.encode(self._prepared(batch)) for batch in batches)
+        parts = watch(embeddings, len(inputs), "embedding with the autoencoder")
         return np.concatenate([part.cpu().numpy() for part in parts])
 
     @torch.no_grad()
     def reconstruct(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
         """Return the reconstruction of unprocessed inputs, in the range of the data."""
         self.eval()
-        found = self.autoencoder(self._prepared(torch.as_tensor(inputs).to(self.normalisation.mean.device)))
+        found = self.autoencoder(self._prepared(inputs))
         restored: NDArray[np.float32] = (found * self.normalisation.deviation + self.normalisation.mean).cpu().numpy()
         return restored
 
@@ -93,21 +96,11 @@ class SampleAutoencoder(nn.Module):
             model.load_state_dict(state)
         except (OSError, ValidationError, InputError, RuntimeError) as error:
             reason = str(error).splitlines()[0]
-            raise InputError(
-                f"{folder} is not a complete autoencoder ({reason})", need="an autoencoder as saved", do="train again"
-            ) from None
+            raise InputError(f"{folder} is not a complete autoencoder ({reason}): train again") from None
         return model.eval()
 
-    @torch.no_grad()
-    def _passes(self, inputs: NDArray[Any]) -> Iterator[Tensor]:
-        self.eval()
-        for start in range(0, len(inputs), _BATCH):
-            batch = torch.as_tensor(inputs[start : start + _BATCH]).to(self.normalisation.mean.device)
-            yield self.autoencoder.encode(self._prepared(batch))
-
-    def _prepared(self, inputs: Tensor) -> Tensor:
-        prepared: Tensor = self.normalisation(inputs)
-        return prepared.contiguous(memory_format=torch.channels_last) if prepared.ndim == 4 else prepared
+    def _prepared(self, inputs: Tensor | NDArray[Any]) -> Tensor:
+        return self.normalisation.prepare(torch.as_tensor(inputs).to(self.normalisation.mean.device))
 
 
 @dataclass
@@ -122,18 +115,16 @@ class Reconstruction:
     def build(cls, config: AutoencoderConfig, data: Data) -> Reconstruction:
         """Build everything with fresh weights drawn from the seed. Raises InputError for unsupported samples."""
         device = pick_device(config.device)
-        with kept_generators():
+        with preserved_generators():
             torch.manual_seed(config.seed)
             model = SampleAutoencoder(data.sample_shape, config.width)
         model.fit_normalisation(data.train.inputs)
         model.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # missing in torch's stubs
-        parameters = model.autoencoder.parameters()
+        parameters, rate, decay = model.autoencoder.parameters(), config.learning_rate, config.weight_decay
         optimizer = (
-            torch.optim.Adam(parameters, lr=config.learning_rate, weight_decay=config.weight_decay)
+            torch.optim.Adam(parameters, rate, weight_decay=decay)
             if config.optimizer == "adam"
-            else torch.optim.SGD(
-                parameters, config.learning_rate, config.momentum, weight_decay=config.weight_decay, nesterov=True
-            )
+            else torch.optim.SGD(parameters, rate, config.momentum, weight_decay=decay, nesterov=True)
         )
         return cls(model, optimizer, device)
 
@@ -160,7 +151,7 @@ class Reconstruction:
         self.trained.eval()
         total = 0.0
         for start in range(0, len(validation), _BATCH):
-            inputs = torch.as_tensor(validation.inputs[start : start + _BATCH]).to(self.device)
+            inputs = validation.inputs[start : start + _BATCH]
             total += float(self.trained.error(inputs)) * len(inputs)
         return ReconstructionScores(n=len(validation), error=total / len(validation))
 

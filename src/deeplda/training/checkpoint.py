@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from deeplda.errors import InputError, got
+from deeplda.errors import InputError
 from deeplda.io import new_folder, read_small, read_tensors
 
 _SGD_STATE = {"momentum_buffer"}
@@ -65,7 +65,7 @@ class Snapshot:
         weights, expected = self._under("network."), network.state_dict()
         for name in sorted(expected.keys() | weights.keys()):
             if name not in expected or name not in weights or not _alike(expected[name], weights[name]):
-                raise InputError(_mismatch(f"network.{name}"))
+                raise _mismatch(f"network.{name}")
         network.load_state_dict(weights)
         if optimizer is not None:
             groups = optimizer.state_dict()["param_groups"]
@@ -81,10 +81,10 @@ class Snapshot:
             own = {key: found.pop(f"{number}.{key}").clone() for key in wanted if f"{number}.{key}" in found}
             like = {key: torch.zeros(()) if key == "step" else parameter for key in own}
             if own and (own.keys() != wanted or not all(_alike(like[key], own[key]) for key in own)):
-                raise InputError(_mismatch(f"optimizer.{number}"))
+                raise _mismatch(f"optimizer.{number}")
             state |= {number: own} if own else {}
         if found:
-            raise InputError(_mismatch(f"optimizer.{min(found)}"))
+            raise _mismatch(f"optimizer.{min(found)}")
         return state
 
     def _under(self, prefix: str) -> dict[str, Tensor]:
@@ -95,10 +95,8 @@ def _alike(expected: Tensor, found: Tensor) -> bool:
     return expected.shape == found.shape and expected.dtype == found.dtype
 
 
-def _mismatch(name: str) -> str:
-    return got(
-        f"{name} in the checkpoint does not match this run", need="the run's own checkpoint", do="choose another --run"
-    )
+def _mismatch(name: str) -> InputError:
+    return InputError(f"{name} in the checkpoint does not match this run: choose another --run")
 
 
 def write_checkpoint(snapshot: Snapshot, folder: Path, run: str, *, keep: Path | None = None) -> None:

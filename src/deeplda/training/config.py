@@ -57,8 +57,7 @@ class ObjectiveSettings(_Settings):
     """What is optimised."""
 
     objective: Literal["lda", "rdlda", "dlda", "cce"] = Field(
-        "lda",
-        description="lda: any statistic, alpha 1; rdlda and dlda: the paper's defaults; cce: cross-entropy.",
+        "lda", description="lda: any statistic, alpha 1; rdlda and dlda: the paper's defaults; cce: cross-entropy."
     )
     alpha: float = Field(
         1.0, ge=0, le=1, description="Share of the off-diagonal of S_W that is kept; 0.6 for rdlda unless given."
@@ -116,8 +115,7 @@ class SubclassSettings(_Settings):
         10, ge=1, description="Merge clusters smaller than this into their nearest sibling."
     )
     subclass_decision: Literal["argmax", "sum"] = Field(
-        "argmax",
-        description="Predict the class of the best subclass, or the class of highest summed probability.",
+        "argmax", description="Predict the class of the best subclass, or the class of highest summed probability."
     )
     autoencoder_epochs: Whole = Field(20, ge=1, description="Epochs of the autoencoder.")
     autoencoder_optimizer: Literal["adam", "sgd"] = Field("adam", description="Optimiser of the autoencoder.")
@@ -192,9 +190,7 @@ class TrainConfig(DataSettings, FitConfig):
     @model_validator(mode="after")
     def _has_validation_part(self) -> Self:
         if self.train_on_all and self.patience is not None:
-            raise ValueError(
-                "patience needs the validation part, which train_on_all trains on: leave one of the two out"
-            )
+            raise ValueError("patience needs the validation part, which train_on_all trains on: leave one of them out")
         return self
 
 
@@ -211,9 +207,8 @@ class _TomlFile(_Settings):
     def to_toml(self) -> str:
         """Return the settings as TOML, in the order of their definition; settings that are None are left out."""
         settings = self.model_dump(mode="json", exclude_none=True)
-        lines = [f"data = {as_toml(settings.pop('data'))}"]
-        lines += [f"{name} = {as_toml(value)}" for name, value in settings.items()]
-        return "\n".join(lines) + "\n"
+        settings = {"data": settings.pop("data"), **settings}
+        return "".join(f"{name} = {as_toml(value)}\n" for name, value in settings.items())
 
 
 class RunConfig(_TomlFile, TrainConfig):
@@ -257,10 +252,10 @@ class AutoencoderConfig(_TomlFile, DataSettings, LoopConfig):
 def merged(base: Mapping[str, object], chosen: Mapping[str, object]) -> dict[str, object]:
     """Return `chosen` over `base`. Choosing another objective than that of `base` also drops the alpha and statistic of
     `base`, so that the objective's own defaults apply."""
-    kept = dict(base)
-    if chosen.get("objective", base.get("objective", "lda")) != base.get("objective", "lda"):
-        kept = {name: value for name, value in kept.items() if name not in ("alpha", "statistic")}
-    return kept | dict(chosen)
+    objective = base.get("objective", "lda")
+    if chosen.get("objective", objective) != objective:
+        base = {name: value for name, value in base.items() if name not in ("alpha", "statistic")}
+    return {**base, **chosen}
 
 
 def without_effect(config: TrainConfig, given: Collection[str]) -> dict[str, str]:
@@ -273,14 +268,14 @@ def with_absolute_paths(settings: Mapping[str, object]) -> dict[str, object]:
     """Return the settings with existing paths made absolute, so that the run can be read from any folder."""
     from deeplda.data import KNOWN
 
-    paths: dict[str, str | Path] = {}
+    absolute = dict(settings)
     for name in ("data", "data_dir"):
-        if isinstance(given := settings.get(name), str | Path):
-            paths[name] = given
-    if paths.get("data") in KNOWN:
-        del paths["data"]
-    absolute = {name: str(path.resolve()) for name, given in paths.items() if (path := expanded(given)).exists()}
-    return {**settings, **absolute}
+        given = settings.get(name)
+        if not isinstance(given, str | Path) or (name == "data" and given in KNOWN):
+            continue
+        if (path := expanded(given)).exists():
+            absolute[name] = str(path.resolve())
+    return absolute
 
 
 def first_mistake(error: ValidationError) -> str:

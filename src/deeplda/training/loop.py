@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from deeplda.data.dataset import Data, Part
-from deeplda.device import kept_generators
+from deeplda.device import preserved_generators
 from deeplda.errors import InputError, StoppedError
 from deeplda.sampling import SAMPLERS, stratified_sample
 from deeplda.training.batches import BatchSource
@@ -22,7 +22,7 @@ from deeplda.training.metrics import EpochRow, FinalScores, ReconstructionScores
 from deeplda.training.optim import learning_rate
 from deeplda.training.parallel import ALONE, World
 from deeplda.training.progress import Progress
-from deeplda.training.run import Run, Writeable
+from deeplda.training.run_folder import Run, Writeable
 
 # After each epoch, predictors are fitted on at most this many training samples; at the end on all of them.
 _FIT_SAMPLES = 5_000
@@ -74,7 +74,17 @@ def train(
 ) -> SummaryRow:
     """Train to the end, save and score the model, and return the summary row. Arguments as in `run_epochs`."""
     counters = run_epochs(config, data, trainee, run, progress, stop, world)
-    return _finish(data, run, trainee, counters, progress)
+    run.save_model(trainee.finish(data, progress.watch))
+    scores = trainee.score(data, progress.watch)
+    summary = SummaryRow(
+        epochs=counters.epoch,
+        best_epoch=counters.best_epoch,
+        seconds=round(counters.seconds, 3),
+        flops=counters.epoch * len(data.train) * trainee.flops(data.sample_shape),
+        **{name: getattr(scores, name) for name in scores.model_fields_set},
+    )
+    run.log(summary)
+    return summary
 
 
 def run_epochs(
@@ -95,24 +105,24 @@ def run_epochs(
     the same weights as one that was not. With several processes, running means of batch normalisation may differ.
     Raises StoppedError soon after `stop` returns True, with the state saved.
     """
-    with kept_generators():
+    with preserved_generators():
         counters = _resume(run, trainee, world)
         source = BatchSource(data.train, trainee.device, config)
         fit_part = data.train.take(stratified_sample(data.train.labels, _FIT_SAMPLES, config.seed))
         # Complete batches: `world.share` splits them among the processes below.
-        sampler = SAMPLERS[config.sampler](
-            data.train.labels, config.batch_size, seed=config.seed, num_replicas=1, rank=0
-        )
-        clock = _Clock(counters.seconds)
+        labels, sampler_class = data.train.labels, SAMPLERS[config.sampler]
+        sampler = sampler_class(labels, config.batch_size, seed=config.seed, num_replicas=1, rank=0)
+        saved = time.monotonic()
+        start = saved - counters.seconds
         progress.start(config, data, counters, run.notes)
 
-        while counters.epoch < config.epochs and not _out_of_patience(config, counters):
+        patience = config.epochs if config.patience is None else config.patience
+        while counters.epoch < config.epochs and counters.epoch - counters.risen_epoch < patience:
             sampler.set_epoch(counters.epoch)
             batches = [np.array(places) for places in sampler]
             if counters.step >= len(batches):
-                raise InputError(
-                    f"the checkpoint is at step {counters.step} of an epoch of {len(batches)}: choose another --run"
-                )
+                where = f"step {counters.step} of an epoch of {len(batches)}"
+                raise InputError(f"the checkpoint is at {where}: choose another --run")
             trainee.trained.train()
             for indices in batches[counters.step :]:
                 step = counters.epoch * len(batches) + counters.step
@@ -123,16 +133,17 @@ def run_epochs(
                 counters.loss_sum += loss
                 progress.step(counters, len(batches), len(indices), loss, trainee.describe_step)
                 stopping = world.any(stop())
-                if counters.step < len(batches) and (stopping or clock.checkpoint_due(config.checkpoint_seconds)):
-                    counters.seconds = clock.total()
+                due = stopping or time.monotonic() - saved > config.checkpoint_seconds
+                if due and counters.step < len(batches):
+                    counters.seconds = time.monotonic() - start
                     run.save("last", Snapshot.of(trainee.trained, trainee.optimizer, counters))
-                    clock.checkpoint()
+                    saved = time.monotonic()
                     if stopping:
                         raise StoppedError(f"stopped in epoch {counters.epoch + 1}; the state is saved")
 
             mean_loss = counters.loss_sum / len(batches)
             scores, spectrum = trainee.examine(fit_part, data.val)
-            counters = _next_epoch(counters, None if scores is None else scores.score, clock.total())
+            counters = _next_epoch(counters, None if scores is None else scores.score, time.monotonic() - start)
             row = EpochRow(
                 epoch=counters.epoch,
                 loss=mean_loss,
@@ -147,7 +158,7 @@ def run_epochs(
                 run.save("best", snapshot)
             run.log(row)
             run.save("last", snapshot)
-            clock.checkpoint()
+            saved = time.monotonic()
             progress.epoch(row, counters)
             if world.any(stop()):
                 raise StoppedError(f"stopped after epoch {counters.epoch}; the state is saved")
@@ -184,39 +195,3 @@ def _next_epoch(counters: Counters, score: float | None, seconds: float) -> Coun
         risen_epoch=counters.epoch + 1 if rose else counters.risen_epoch,
         best_score=score if better else before,
     )
-
-
-def _out_of_patience(config: LoopConfig, counters: Counters) -> bool:
-    return config.patience is not None and counters.epoch - counters.risen_epoch >= config.patience
-
-
-def _finish(data: Data, run: Run, trainee: Trainee, counters: Counters, progress: Progress) -> SummaryRow:
-    """Build the model from the weights, save it and score it."""
-    run.save_model(trainee.finish(data, progress.watch))
-    scores = trainee.score(data, progress.watch)
-    summary = SummaryRow(
-        epochs=counters.epoch,
-        best_epoch=counters.best_epoch,
-        seconds=round(counters.seconds, 3),
-        flops=counters.epoch * len(data.train) * trainee.flops(data.sample_shape),
-        **{name: getattr(scores, name) for name in scores.model_fields_set},
-    )
-    run.log(summary)
-    return summary
-
-
-class _Clock:
-    """Measures the time spent on a run over all its sessions, and since its last checkpoint."""
-
-    def __init__(self, before: float) -> None:
-        self._before, self._start = before, time.monotonic()
-        self._checkpoint = self._start
-
-    def total(self) -> float:
-        return self._before + time.monotonic() - self._start
-
-    def checkpoint_due(self, interval: float) -> bool:
-        return time.monotonic() - self._checkpoint > interval
-
-    def checkpoint(self) -> None:
-        self._checkpoint = time.monotonic()

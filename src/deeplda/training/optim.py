@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -53,14 +52,6 @@ def build_optimizer(config: FitConfig, trained: nn.Module) -> torch.optim.Optimi
     return optimizer
 
 
-class _MuonGroup(TypedDict, total=False):
-    params: list[nn.Parameter]
-    lr: float
-    filters: bool
-    momentum: float
-    decay: float
-
-
 class Muon(torch.optim.Optimizer):
     """Steps along orthogonalised momentum for convolution filters, Nesterov SGD for all other parameters.
 
@@ -78,12 +69,12 @@ class Muon(torch.optim.Optimizer):
     def __init__(self, network: nn.Module, lr: float, filter_lr: float, momentum: float, weight_decay: float) -> None:
         trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
         filters = {module.weight for module in network.modules() if isinstance(module, nn.Conv2d)}
-        groups: list[_MuonGroup] = [
+        groups: list[dict[str, object]] = [
             {"params": [p for p in trained if p in filters], "lr": filter_lr, "filters": True},
             {"params": [p for p in trained if p not in filters], "lr": lr, "filters": False},
         ]
         defaults = {"momentum": momentum, "decay": weight_decay}
-        super().__init__([dict(group) for group in groups if group["params"]], defaults)
+        super().__init__([group for group in groups if group["params"]], defaults)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]  # no closure, no loss

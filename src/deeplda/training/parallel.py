@@ -100,13 +100,8 @@ def _carrier() -> torch.device:
     return torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else torch.device("cpu")
 
 
-def is_restarted() -> bool:
-    """Return whether torchrun has restarted this job after it lost a process."""
-    return _starts() > 0
-
-
-def _starts() -> int:
-    """Return how often torchrun has restarted this job."""
+def restart_count() -> int:
+    """Return how often torchrun has restarted this job after it lost a process."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
@@ -124,7 +119,7 @@ def joined_world(device: str) -> Iterator[World]:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
     store, rank, size = next(dist.rendezvous("env://"))  # type: ignore[attr-defined]  # missing in torch's stubs
     # torchrun gives a restarted job the same store: keys written before the restart must not be found.
-    store = dist.PrefixStore(f"start-{_starts()}", store)  # type: ignore[attr-defined]  # as above
+    store = dist.PrefixStore(f"start-{restart_count()}", store)  # type: ignore[attr-defined]  # as above
     # A lost process is noticed by its closed connection. Long waits are normal: the others wait while the first
     # process splits classes.
     patience = timedelta(days=2)

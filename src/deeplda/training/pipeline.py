@@ -12,15 +12,13 @@ from typing import NamedTuple
 from deeplda.data.dataset import Data
 from deeplda.memory import keep_freed_memory
 from deeplda.model import Model
-from deeplda.subclasses import Clusters
 from deeplda.training.config import RunConfig
 from deeplda.training.loop import train
 from deeplda.training.metrics import SummaryRow
 from deeplda.training.parallel import ALONE, World
 from deeplda.training.preparation import check_settings, read_data
 from deeplda.training.progress import Progress
-from deeplda.training.run import FollowerRun
-from deeplda.training.run_folder import open_run, summary_row
+from deeplda.training.run_folder import MemoryRun, open_run, summary_row
 from deeplda.training.subclass_stage import find_subclasses, on_subclasses
 from deeplda.training.trainee import build_trainee
 
@@ -60,33 +58,21 @@ def run_to_end(
     with ExitStack() as stack:
         stack.callback(progress.close)
         run = world.together(
-            lambda: stack.enter_context(open_run(folder, config, data.fingerprint)) if world.first else FollowerRun()
+            lambda: stack.enter_context(open_run(folder, config, data.fingerprint)) if world.first else MemoryRun()
         )
         trained_on, subclasses = data, None
         if config.subclasses != 1:
-            clusters = _shared_clusters(config, data, progress, stop, folder, stages, world)
+            # The first process splits the classes, which is a small part of the work, and shares the result.
+            clusters = world.together(
+                lambda: find_subclasses(config, data, progress, stop, folder, stages) if world.first else None
+            )
+            clusters = world.from_first(clusters)
+            assert clusters is not None
             trained_on, subclasses = on_subclasses(data, clusters), clusters.map
         trainee = build_trainee(config, trained_on, subclasses=subclasses, world=world)
         stack.callback(trainee.close)
         summary = train(config, trained_on, trainee, run, progress, stop, world)
         return Finished(summary, trainee.model, data)
-
-
-def _shared_clusters(
-    config: RunConfig,
-    data: Data,
-    progress: Progress,
-    stop: Callable[[], bool],
-    folder: Path,
-    stages: Path | None,
-    world: World,
-) -> Clusters:
-    """Split the classes in the first process, which is a small part of the work, and share the result."""
-    clusters = world.from_first(
-        world.together(lambda: find_subclasses(config, data, progress, stop, folder, stages) if world.first else None)
-    )
-    assert clusters is not None
-    return clusters
 
 
 @contextmanager

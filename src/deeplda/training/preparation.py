@@ -11,12 +11,11 @@ from deeplda.data.dataset import Data
 from deeplda.device import pick_device
 from deeplda.errors import InputError
 from deeplda.model import no_mirror_image
-from deeplda.networks import check_network, default_network
+from deeplda.networks import check_network
 from deeplda.sampling import sufficient_batch_size
-from deeplda.subclasses import SubclassMap
 from deeplda.training.config import RunConfig
 from deeplda.training.parallel import ALONE, World
-from deeplda.training.trainee import embedding_dim
+from deeplda.training.trainee import model_card
 
 
 def read_data(config: RunConfig) -> Data:
@@ -37,32 +36,20 @@ def check_settings(config: RunConfig, data: Data, world: World = ALONE) -> None:
     if len(set(world.gather(data.fingerprint))) > 1:
         raise InputError(f"the processes read different data from {config.data}: give all of them the same data")
     if missing := set(range(len(data.class_names))) - set(np.unique(data.train.labels).tolist()):
-        raise InputError(
-            f"{config.data} has no training sample of {data.class_names[min(missing)]}",
-            need="at least one of every class",
-            do="add samples, or remove the class",
-        )
+        what = f"{config.data} has no training sample of {data.class_names[min(missing)]}"
+        raise InputError(f"{what}: add samples, or remove the class")
     pick_device(config.device)
-    _check_network(config, data)
+    card = model_card(config, data)
+    check_network(card.network, card.sample_shape, card.embedding_dim, width=card.width)
     if len(data.sample_shape) != 3:
         _reject_augmentation(config, data)
     # Stratified batches differ by one sample, so some are smaller than batch_size.
     smallest = len(data.train) // math.ceil(len(data.train) / config.batch_size)
     if min(smallest, config.batch_size) < 2 * world.size:
-        raise InputError(
-            f"batches of only {smallest} samples for {world.size} processes",
-            need="two samples per process",
-            do="raise --batch-size",
-        )
+        what = f"batches of only {smallest} samples for {world.size} processes"
+        raise InputError(what, need="two samples per process", do="raise --batch-size")
     if config.objective != "cce" and config.sampler == "stratified":
         _require_two_classes_in_each_batch(config, data)
-
-
-def _check_network(config: RunConfig, data: Data) -> None:
-    """Raise InputError if the network cannot be built for these samples or does not fit in memory."""
-    name = config.network or default_network(data.sample_shape)
-    outputs = embedding_dim(config, SubclassMap(tuple(range(len(data.class_names)))))
-    check_network(name, data.sample_shape, outputs, width=config.width)
 
 
 def _require_two_classes_in_each_batch(config: RunConfig, data: Data) -> None:

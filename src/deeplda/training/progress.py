@@ -63,10 +63,7 @@ class TerminalProgress(Progress):
         # Names come from the data: brackets in them are not markup.
         self.console = Console(file=sys.stderr, highlight=False, markup=False, soft_wrap=True)
         self._bar: Bar | None = None
-        self._samples = 0
-        self._since = time.monotonic()
-        self._shown = 0.0
-        self._epochs = 0
+        self._epochs, self._samples, self._since, self._shown = 0, 0, time.monotonic(), 0.0
 
     def start(self, config: LoopConfig, data: Data, counters: Counters, notes: list[str]) -> None:
         for note in (*(f"skipped: {file}" for file in data.left_out), *notes):
@@ -166,7 +163,14 @@ class TensorBoardProgress(Progress):
     def epoch(self, row: EpochRow, counters: Counters) -> None:
         self._shown.epoch(row, counters)
         assert self._writer is not None
-        for name, value in _scalars(row).items():
+        scalars = {"loss": row.loss, "learning rate": row.learning_rate}
+        if row.eigenvalues:
+            scalars |= {"eigenvalues/smallest": row.eigenvalues[0], "eigenvalues/largest": row.eigenvalues[-1]}
+        if isinstance(row.validation, Scores):
+            scalars["validation/accuracy"] = row.validation.accuracy
+        elif row.validation is not None:
+            scalars["validation/error"] = row.validation.error
+        for name, value in scalars.items():
             self._writer.add_scalar(name, value, row.epoch)
         self._writer.flush()
 
@@ -187,14 +191,3 @@ class TensorBoardProgress(Progress):
         if self._writer is not None:
             self._writer.close()
             self._writer = None
-
-
-def _scalars(row: EpochRow) -> dict[str, float]:
-    found = {"loss": row.loss, "learning rate": row.learning_rate}
-    if row.eigenvalues:
-        found |= {"eigenvalues/smallest": row.eigenvalues[0], "eigenvalues/largest": row.eigenvalues[-1]}
-    if isinstance(row.validation, Scores):
-        found["validation/accuracy"] = row.validation.accuracy
-    elif row.validation is not None:
-        found["validation/error"] = row.validation.error
-    return found

@@ -1,4 +1,4 @@
-"""The folder of a run: settings, environment, metrics, checkpoints, model. One process at a time."""
+"""Where a run is kept: in a folder with settings, metrics, checkpoints and model, for one process, or in memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 
@@ -24,13 +24,63 @@ from deeplda.io import new_folder, read_small, write_text
 from deeplda.training.checkpoint import Snapshot, read_checkpoint, write_checkpoint
 from deeplda.training.config import AutoencoderConfig, RunConfig
 from deeplda.training.metrics import EpochRow, Row, SummaryRow, parse_rows
-from deeplda.training.run import Writeable
 
 # A row has one number for each pair of classes, and there may be thousands of epochs.
 _LARGEST_METRICS_FILE = 2**30
 # Attempts to lock a run, and the seconds between them.
 _LOCK_ATTEMPTS, _LOCK_PAUSE = 3, 0.02
 _LIBRARIES = ("deeplda", "torch", "numpy", "scikit-learn", "safetensors")
+
+
+class Writeable(Protocol):
+    """Something that can write itself into a folder."""
+
+    def _write(self, folder: Path) -> None: ...
+
+
+class Run(Protocol):
+    """Where a run is kept: a `RunFolder` on disk, or a `MemoryRun`."""
+
+    notes: list[str]
+
+    def latest(self) -> Snapshot | None: ...
+    def best(self) -> Snapshot: ...
+    def save(self, name: Literal["last", "best"], snapshot: Snapshot) -> None: ...
+    def log(self, row: Row) -> None: ...
+    def keep_rows(self, epochs: int) -> None: ...
+    def save_model(self, model: Writeable) -> None: ...
+
+
+class MemoryRun:
+    """Keeps the best snapshot and the metric rows in memory; there is nothing to resume.
+
+    Also for the processes of a job other than the first, which owns the folder.
+    """
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.rows: list[Row] = []
+        self._best: Snapshot | None = None
+
+    def latest(self) -> Snapshot | None:
+        return None
+
+    def best(self) -> Snapshot:
+        assert self._best is not None
+        return self._best
+
+    def save(self, name: Literal["last", "best"], snapshot: Snapshot) -> None:
+        if name == "best":
+            self._best = snapshot
+
+    def log(self, row: Row) -> None:
+        self.rows.append(row)
+
+    def keep_rows(self, epochs: int) -> None:
+        self.rows = self.rows[:epochs]
+
+    def save_model(self, model: object) -> None:
+        """Do nothing: the caller has the model."""
 
 
 class RunFolder:
@@ -125,9 +175,7 @@ def open_run(
             if type(config).read(path / "run.toml") != config:
                 raise InputError(f"{path} was started with other settings: choose another --run")
             if started_on(path) not in (None, data_fingerprint):
-                raise InputError(
-                    f"the data of {path} has changed since it was started: restore it, or choose another --run"
-                )
+                raise InputError(f"the data of {path} has changed since it started: restore it or choose another --run")
         yield RunFolder(path, data_fingerprint)
     finally:
         os.close(lock)
@@ -138,9 +186,8 @@ def _lock(lock: int, path: Path, *, wait: bool) -> None:
     try:
         import fcntl
     except ImportError:
-        warnings.warn(
-            f"this system has no file locks: make sure that no other process uses {path}", UserWarning, stacklevel=2
-        )
+        message = f"this system has no file locks: make sure that no other process uses {path}"
+        warnings.warn(message, UserWarning, stacklevel=2)
         return
     for left in reversed(range(_LOCK_ATTEMPTS)):
         try:
@@ -148,8 +195,7 @@ def _lock(lock: int, path: Path, *, wait: bool) -> None:
             return
         except BlockingIOError:
             if not left:
-                in_use = f"{path} is in use by another process: wait for it, or choose another --run"
-                raise InputError(in_use) from None
+                raise InputError(f"{path} is in use by another process: wait, or choose another --run") from None
             # Retry: a status check holds the lock for a moment.
             time.sleep(_LOCK_PAUSE)
 

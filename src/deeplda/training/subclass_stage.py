@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -24,8 +23,7 @@ from deeplda.training.autoencoder_stage import Reconstruction, SampleAutoencoder
 from deeplda.training.config import AutoencoderConfig, FitConfig
 from deeplda.training.loop import train
 from deeplda.training.progress import Progress
-from deeplda.training.run import MemoryRun, Run
-from deeplda.training.run_folder import open_run, summary_row
+from deeplda.training.run_folder import MemoryRun, Run, open_run, summary_row
 
 # With fewer samples of a subclass in a batch, its scatter is mostly noise; the paper has at least 5 too.
 _FEW_SAMPLES = 5
@@ -73,7 +71,6 @@ def find_subclasses(
             )
     for place in places:
         if read_clusters(place, identity, data) is None:
-            shutil.rmtree(place, ignore_errors=True)
             _write_clusters(place, identity, found)
     for note in subclass_notes(found, config.batch_size):
         progress.note(note)
@@ -105,44 +102,30 @@ def read_clusters(place: Path, identity: str | None, data: Data) -> Clusters | N
         labels, centres = arrays["labels"], arrays["centres"]
     except (OSError, ValueError, KeyError):
         return None
-    if identity not in (None, file.identity) or subclasses.classes != len(data.class_names):
-        return None
-    if labels.shape != data.train.labels.shape or labels.dtype != np.int64:
-        return None
-    if centres.ndim != 2 or len(centres) != len(subclasses) or centres.dtype.kind != "f":
-        return None
-    if labels.min() < 0 or labels.max() >= len(subclasses):
-        return None
-    if not np.array_equal(subclasses.to_classes(labels), data.train.labels):
-        return None
-    return Clusters(labels, subclasses, centres, file.notes)
+    usable = (
+        identity in (None, file.identity)
+        and subclasses.classes == len(data.class_names)
+        and (labels.shape == data.train.labels.shape and labels.dtype == np.int64)
+        and (centres.ndim == 2 and len(centres) == len(subclasses) and centres.dtype.kind == "f")
+        and (labels.min() >= 0 and labels.max() < len(subclasses))
+        and np.array_equal(subclasses.to_classes(labels), data.train.labels)
+    )
+    return Clusters(labels, subclasses, centres, file.notes) if usable else None
 
 
 def _write_clusters(place: Path, identity: str, clusters: Clusters) -> None:
     """Write the subclasses atomically. If another run was faster, its result is the same."""
     file = _SubclassFile(identity=identity, parents=clusters.map.parents, notes=clusters.notes)
-    own = place.with_name(f".{place.name}.{os.getpid()}")
-    with new_folder(own) as temporary:
+    with new_folder(place) as temporary:
         save_file({"labels": clusters.labels, "centres": clusters.centres}, temporary / "subclasses.safetensors")
         (temporary / "subclasses.json").write_text(file.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    try:
-        own.rename(place)
-    except OSError:
-        shutil.rmtree(own)
-        if not place.exists():
-            raise
 
 
 def _identity(config: FitConfig, data: Data) -> str:
     """Return a hash of everything that the subclasses depend on."""
-    settings = (
-        config.subclasses,
-        config.cluster_starts,
-        config.smallest_cluster,
-        config.seed,
-        cluster_space(config, data),
-    )
-    autoencoder = AutoencoderConfig.of(config).to_toml() if cluster_space(config, data) == "autoencoder" else ""
+    space = cluster_space(config, data)
+    settings = (config.subclasses, config.cluster_starts, config.smallest_cluster, config.seed, space)
+    autoencoder = AutoencoderConfig.of(config).to_toml() if space == "autoencoder" else ""
     return hashlib.blake2b(f"{settings}{autoencoder}{data.fingerprint}".encode(), digest_size=8).hexdigest()
 
 

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from deeplda.core.large_batch import large_batch_backward
 from deeplda.data.dataset import Data, Part
-from deeplda.device import arithmetic, kept_generators, pick_device, warn_where_slow
+from deeplda.device import autocast_for, pick_device, preserved_generators, warn_if_slow
 from deeplda.errors import TrainingError, while_training
 from deeplda.losses import DeepLDALoss
 from deeplda.model import Model, ModelCard, Normalisation
@@ -58,8 +58,8 @@ class Classifier:
         for group in self.optimizer.param_groups:
             group["lr"] = group["initial_lr"] * (learning_rate / self.config.learning_rate)
         self.optimizer.zero_grad()
-        with arithmetic(self.config.precision, self.device), while_training():
-            loss = self._backward(self.model._normalised(inputs), labels)
+        with autocast_for(self.config.precision, self.device), while_training():
+            loss = self._backward(self.model.normalisation.prepare(inputs), labels)
         value = float(loss)
         if not math.isfinite(value):
             raise TrainingError("training failed: the loss is not finite: lower --learning-rate")
@@ -68,10 +68,8 @@ class Classifier:
 
     def _backward(self, inputs: Tensor, labels: Tensor) -> Tensor:
         """Return the loss of the whole batch, and leave its gradient in the parameters."""
-        if self.config.chunk_size is not None:
-            return large_batch_backward(
-                self.parallel, self._criterion, inputs, labels, chunk_size=self.config.chunk_size
-            )
+        if (chunk := self.config.chunk_size) is not None:
+            return large_batch_backward(self.parallel, self._criterion, inputs, labels, chunk_size=chunk)
         loss = self._criterion(self.parallel(inputs), labels)
         loss.backward()  # type: ignore[no-untyped-call]  # not typed in torch
         return loss.detach()
@@ -95,11 +93,12 @@ class Classifier:
 
     def score(self, data: Data, watch: Watch) -> FinalScores:
         """Return the scores of the finished model on the validation and test parts."""
+        classes = np.asarray(self.model.card.subclass_map.parents)[data.train.labels]
         scores = FinalScores(
             validation=evaluate(self.model, data.val, world=self.world),
             test=evaluate(self.model, data.test, watch, self.world),
             class_names=list(data.class_names),
-            train_counts=self._train_counts(data.train),
+            train_counts=np.bincount(classes, minlength=len(data.class_names)).tolist(),
         )
         if self.config.tta is None:
             return scores
@@ -108,11 +107,6 @@ class Classifier:
             "test": evaluate(self.model, data.test, watch, self.world, mirror=True),
         }
         return scores.model_copy(update={"mirrored": mirrored})
-
-    def _train_counts(self, train: Part) -> list[int]:
-        """Return the number of training samples of each class."""
-        classes = np.asarray(self.model.card.subclass_map.parents)[train.labels]
-        return [int(count) for count in np.bincount(classes, minlength=len(self.model.class_names))]
 
     def flops(self, sample_shape: tuple[int, ...]) -> int:
         """Return the floating-point operations of the forward and backward pass of one sample."""
@@ -177,55 +171,39 @@ def build_trainee(
     """
     device = pick_device(config.device)
     if world.first:
-        warn_where_slow(config.precision, device)
-    groups = subclasses or SubclassMap(tuple(range(len(data.class_names))))
-    with kept_generators():
+        warn_if_slow(config.precision, device)
+    card = model_card(config, data, subclasses)
+    groups, outputs = len(card.subclass_map), card.embedding_dim
+    with preserved_generators():
         torch.manual_seed(config.seed)
-        network = network or network_of(config, data.sample_shape, groups)
-        head = _head(config, groups)
+        network = network or build_network(card.network, card.sample_shape, outputs, width=card.width)
+        head = nn.Linear(outputs, groups) if config.objective == "cce" and outputs != groups else nn.Identity()
     if world.size > 1 and device.type == "cuda":
         network = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]  # not typed
-    model = Model(_card(config, data, subclasses), network)
+    model = Model(card, network)
     model.normalisation = normalisation or model.normalisation.fit(data.train.inputs)
     model._place(device)
     if isinstance(network, StartsFromData):
         some = data.train.inputs[stratified_sample(data.train.labels, _STARTING_SAMPLES, seed=0)]
-        network.start_from(model._normalised(torch.from_numpy(some).to(device)))
+        network.start_from(model.normalisation.prepare(torch.from_numpy(some).to(device)))
     trained = _NetworkAndHead(model.network, head).to(device)
     parallel = trained if world.size == 1 else _parallel(trained)
     optimizer = build_optimizer(config, trained)
     # In eval mode the loss does not contact other ranks: one process trains alone even if the caller's own program has
     # a process group.
-    criterion = _build_criterion(config, data.train, len(groups), world).to(device).train(world.size > 1)
+    criterion = _build_criterion(config, data.train, groups, world).to(device).train(world.size > 1)
     return Classifier(config, world, model, head, trained, parallel, criterion, optimizer, device)
 
 
-def network_of(config: FitConfig, sample_shape: tuple[int, ...], groups: SubclassMap) -> nn.Module:
-    """Build the network that the settings name, for these classes or subclasses."""
-    name = config.network or default_network(sample_shape)
-    return build_network(name, sample_shape, embedding_dim(config, groups), width=config.width)
-
-
-def embedding_dim(config: FitConfig, groups: SubclassMap) -> int:
-    """Return the width of the output: the number of classes, unless the settings say otherwise."""
-    if config.embedding_dim == "subclasses":
-        return len(groups)
-    return config.embedding_dim or groups.classes
-
-
-def _head(config: FitConfig, groups: SubclassMap) -> nn.Module:
-    outputs = embedding_dim(config, groups)
-    if config.objective == "cce" and outputs != len(groups):
-        return nn.Linear(outputs, len(groups))
-    return nn.Identity()
-
-
-def _card(config: FitConfig, data: Data, subclasses: SubclassMap | None) -> ModelCard:
-    groups = subclasses or SubclassMap(tuple(range(len(data.class_names))))
+def model_card(config: FitConfig, data: Data, subclasses: SubclassMap | None = None) -> ModelCard:
+    """Return the card of the model to train. Its output is as wide as there are classes, unless the settings differ."""
+    outputs = config.embedding_dim or len(data.class_names)
+    if outputs == "subclasses":
+        outputs = len(subclasses or data.class_names)
     return ModelCard(
         network=config.network or default_network(data.sample_shape),
         width=config.width,
-        embedding_dim=embedding_dim(config, groups),
+        embedding_dim=outputs,
         sample_shape=data.sample_shape,
         class_names=data.class_names,
         predictors=("softmax",) if config.objective == "cce" else ("hyperplanes", "nearest_mean", "classic_lda"),

@@ -1,0 +1,58 @@
+"""What the estimator passes to the training loop: its samples, the split for early stopping, and the user's network."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.preprocessing import StandardScaler
+from torch import nn
+
+from deeplda.data.dataset import Part
+from deeplda.errors import InputError
+from deeplda.sampling import stratified_split
+
+
+def hold_out(labels: NDArray[np.int64], fraction: float, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return indices to train and to validate on, stratified; training keeps a sample of every class."""
+    if isinstance(fraction, bool | str) or not 0 < fraction < 1:
+        raise InputError(f"validation_fraction must be between 0 and 1, got {fraction!r}")
+    size = max(1, round(fraction * len(labels)))
+    train, validation = stratified_split(labels, size, np.random.Generator(np.random.PCG64(seed)))
+    if not len(validation):
+        what = f"early_stopping with {len(labels)} samples of {len(np.unique(labels))} classes"
+        raise InputError(what, need="a class with more than one sample", do="use early_stopping=False")
+    return train, validation
+
+
+def loop_part(part: Part, scaler: StandardScaler | None) -> Part:
+    """Return the samples as the loop needs them.
+
+    The loop computes in float32. Rows are standardised in float64 before that, so that features of any scale or offset
+    keep their precision; images stay uint8 or float32, in their own range.
+    """
+    inputs: NDArray[Any] = part.inputs
+    if scaler is not None and len(part):
+        inputs = scaler.transform(inputs.astype(np.float64, copy=False))
+    if inputs.dtype != np.uint8:
+        inputs = inputs.astype(np.float32, copy=False)
+    return Part(np.ascontiguousarray(inputs), part.labels)
+
+
+def build_own(network: object, sample_shape: tuple[int, ...], embedding_dim: int) -> nn.Module:
+    """Return a copy of a module, or the result of a callable of (sample_shape, embedding_dim), in float32."""
+    if isinstance(network, nn.Module):
+        return copy.deepcopy(network).float()
+    built = network(sample_shape, embedding_dim) if callable(network) else None
+    if not isinstance(built, nn.Module):
+        needed = "None, a name, an nn.Module or a callable of (sample_shape, embedding_dim) that returns one"
+        raise InputError(f"network is {network!r}, need {needed}")
+    return built.float()
+
+
+def code_name(network: object) -> str:
+    """Return "module:name" of the user's code, for the model card."""
+    kind = type(network) if isinstance(network, nn.Module) else network
+    return f"{getattr(kind, '__module__', '')}:{getattr(kind, '__qualname__', type(kind).__qualname__)}"

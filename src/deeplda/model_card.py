@@ -1,0 +1,86 @@
+"""The card of a model: everything needed to rebuild it, except its weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from deeplda.core.checks import ClassWeight, Scatter, check_regularisation
+from deeplda.errors import InputError
+from deeplda.io import read_small
+from deeplda.subclasses import SubclassMap
+
+PredictorName = Literal["hyperplanes", "nearest_mean", "classic_lda", "softmax"]
+
+# An array gives every name the room of the longest; broken files can make it huge.
+_MAX_NAME_BYTES = 2**26
+
+
+class ModelCard(BaseModel):
+    """Contents of model.json: everything needed to rebuild a model, except its weights.
+
+    Attributes:
+        network: name of a built-in network, or "module.path:callable" for code of your own.
+        width: factor on the hidden channels of the network.
+        embedding_dim: width of the embedding.
+        sample_shape: (features,) or (channels, height, width) of one sample.
+        class_names: names of the classes, in the order of their numbers.
+        predictors: names of the predictors; the first one decides.
+        alpha, lam, scatter, class_weight: options of the loss and of the hyperplanes, as in `RDLDALoss`.
+        parents: the class of each subclass, if the model was trained on subclasses.
+        subclass_decision: "argmax" picks the class of the best subclass, "sum" the class whose subclasses have the
+            highest total probability.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: Literal[1] = 1
+    network: str
+    width: float = Field(gt=0)
+    embedding_dim: int = Field(ge=1)
+    sample_shape: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1, max_length=3)
+    class_names: tuple[str, ...] = Field(min_length=2)
+    predictors: tuple[PredictorName, ...] = Field(min_length=1)
+    alpha: float = Field(1.0, ge=0, le=1)
+    lam: float = Field(1e-3, ge=0, allow_inf_nan=False)
+    scatter: Scatter = "pooled"
+    class_weight: ClassWeight = None
+    parents: tuple[int, ...] | None = None
+    subclass_decision: Literal["argmax", "sum"] = "argmax"
+
+    @model_validator(mode="after")
+    def _check_that_settings_agree(self) -> Self:
+        if self.parents is not None and SubclassMap(self.parents).classes != len(self.class_names):
+            raise ValueError("parents and class_names have different numbers of classes")
+        if 4 * max(map(len, self.class_names)) * len(self.class_names) > _MAX_NAME_BYTES:
+            raise ValueError("class names are too long")
+        if "softmax" in self.predictors and len(self.predictors) > 1:
+            raise ValueError("softmax cannot be combined with other predictors")
+        check_regularisation(self.alpha, self.lam, self.scatter, self.class_weight)
+        return self
+
+    @property
+    def subclass_map(self) -> SubclassMap:
+        """Map from the labels that the predictors know to classes; without subclasses, each label is a class."""
+        return SubclassMap(self.parents or tuple(range(len(self.class_names))))
+
+
+def read_card(file: Path) -> ModelCard:
+    """Read model.json. Raises InputError if it is missing or does not describe a model."""
+    if not file.is_file():
+        what = f"{file.parent} holds no model" if file.parent.is_dir() else f"there is no folder {file.parent}"
+        raise InputError(f"{what}: pass the folder of a finished run or of its model")
+    try:
+        return ModelCard.model_validate_json(read_small(file))
+    except OSError as error:
+        raise InputError(f"{file} cannot be read ({error.strerror}): train again") from None
+    except ValidationError as error:
+        raise InputError(f"{file} does not describe a model: {first_problem(error)}") from None
+
+
+def first_problem(error: ValidationError) -> str:
+    """Describe the first problem that pydantic found, in one line."""
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'the file'}: {first['msg']}"
