@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from torch import nn
 
-from deeplda.core.checks import Scatter, StatisticName
+from deeplda.core.options import Scatter, StatisticName
 from deeplda.estimators import DeepLDAClassifier, NetworkFactory
 
 

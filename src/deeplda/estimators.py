@@ -19,7 +19,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from deeplda.core.checks import Scatter, StatisticName
+from deeplda.core.options import Scatter, StatisticName
 from deeplda.data.dataset import Data, Part
 from deeplda.device import preserved_generators
 from deeplda.errors import InputError, code_not_run

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-from deeplda.core.checks import ClassWeight, Scatter, Statistic, check_regularisation, check_statistic
 from deeplda.core.distributed import Ranks
 from deeplda.core.gradient import attach_gradient, factored_gradient
 from deeplda.core.moments import CentredBatch, check_batch, full_precision
+from deeplda.core.options import ClassWeight, Scatter, Statistic, check_regularisation, check_statistic
 from deeplda.core.scatter import DiscriminantProblem
 from deeplda.core.statistics import evaluate, selected_count, valid_eigenvalues
 

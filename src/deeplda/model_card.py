@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from deeplda.core.checks import ClassWeight, Scatter, check_regularisation
+from deeplda.core.options import ClassWeight, Scatter, check_regularisation
 from deeplda.errors import InputError
 from deeplda.io import read_small
 from deeplda.subclasses import SubclassMap

@@ -20,7 +20,7 @@ import pytest
 
 from deeplda.data import check_data, fetch, load_data
 from deeplda.data.download import unpack
-from deeplda.data.formats import KNOWN_SETS
+from deeplda.data.known_sets import KNOWN_SETS
 from deeplda.errors import InputError
 
 ARCHIVE = "cifar-10-binary.tar.gz"

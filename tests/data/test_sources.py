@@ -10,7 +10,7 @@ import pytest
 
 from deeplda import data
 from deeplda.data import KNOWN, check_data, is_here, load_data
-from deeplda.data.formats import KNOWN_SETS
+from deeplda.data.known_sets import KNOWN_SETS
 from deeplda.data.sources import data_folder
 from deeplda.errors import InputError
 

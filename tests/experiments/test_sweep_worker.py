@@ -18,8 +18,9 @@ from deeplda.errors import InputError
 from deeplda.experiments.sweep_definition import SweepDefinition
 from deeplda.experiments.sweep_display import sweep_status
 from deeplda.experiments.sweep_folder import open_sweep, worker_lock
-from deeplda.experiments.sweep_worker import DeadWorkerDetector, draw, heartbeat, require_validation, this_machine, work
+from deeplda.experiments.sweep_worker import draw, require_validation, work
 from deeplda.experiments.trial_queue import Attempt, LostTrialError
+from deeplda.experiments.worker_liveness import DeadWorkerDetector, heartbeat, this_machine
 
 TINY = {"epochs": 1, "width": 0.1, "batch_size": 400, "learning_rate": 0.1}
 

@@ -21,7 +21,7 @@ from torch import nn
 
 from deeplda.data import Data, Part, read_images
 from deeplda.data.download import unpack
-from deeplda.data.formats import KNOWN_SETS, read_idx
+from deeplda.data.known_sets import KNOWN_SETS, read_idx
 from deeplda.data.npz import read_npz
 from deeplda.estimators import DeepLDAClassifier
 from deeplda.experiments.recipes import read_recipe
@@ -31,7 +31,8 @@ from deeplda.experiments.sweep_display import sweep_status
 from deeplda.experiments.sweep_folder import open_sweep
 from deeplda.experiments.trial_queue import TrialResult
 from deeplda.loading import load
-from deeplda.model import Model, ModelCard
+from deeplda.model import Model
+from deeplda.model_card import ModelCard
 from deeplda.networks import build_network
 from deeplda.predictors import FeatureStatistics
 from deeplda.report.diagnosis import diagnose

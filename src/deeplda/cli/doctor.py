@@ -11,7 +11,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from deeplda.cli.options import Json
+from deeplda.cli.shared_options import Json
 from deeplda.errors import InputError, one_line
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from deeplda.cli.options import DataDir, Device, FinishedRun, Json, OwnNetwork, flag
+from deeplda.cli.shared_options import DataDir, Device, FinishedRun, Json, OwnNetwork, flag
 from deeplda.errors import InputError
 from deeplda.training.config import RunConfig
 

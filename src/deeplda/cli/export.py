@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from deeplda.cli.options import DataDir, OwnNetwork, RunOrModel, flag
+from deeplda.cli.shared_options import DataDir, OwnNetwork, RunOrModel, flag
 from deeplda.formatting import counted
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from deeplda.cli.options import Json, WholeNumber
+from deeplda.cli.shared_options import Json, WholeNumber
 from deeplda.errors import InputError
 
 # Sample shapes that suit networks for other samples than small colour images.

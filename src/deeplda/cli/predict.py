@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from deeplda.cli.options import Device, Json, OwnNetwork, RunOrModel, flag
+from deeplda.cli.shared_options import Device, Json, OwnNetwork, RunOrModel, flag
 from deeplda.errors import InputError, one_line
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ def predict(
 def _image_files(paths: tuple[Path, ...]) -> list[Path]:
     """Return the files given, and all image files in the folders given."""
     from deeplda.data.folder import image_files
+    from deeplda.data.images import READABLE
 
     found: list[Path] = []
     for path in paths:
@@ -86,7 +87,7 @@ def _image_files(paths: tuple[Path, ...]) -> list[Path]:
             what = "is neither a file nor a folder" if path.exists() else "does not exist"
             raise InputError(f"{path} {what}: name image files or folders")
     if not found:
-        raise InputError(f"there are no images in {', '.join(map(str, paths))}: need PNG, JPEG, BMP or WebP files")
+        raise InputError(f"there are no images in {', '.join(map(str, paths))}: need {READABLE} files")
     return found
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from deeplda.cli.options import DataDir, OwnNetwork, flag
+from deeplda.cli.shared_options import DataDir, OwnNetwork, flag
 from deeplda.errors import InputError
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from deeplda.cli.options import DataSource, Json, Quiet, Recipe, WholeNumber, flag
+from deeplda.cli.shared_options import DataSource, Json, Quiet, Recipe, WholeNumber, flag
 from deeplda.errors import InputError, StoppedError, TrainingError, code_not_run
 from deeplda.extras import require
 from deeplda.training.config import TrainConfig, merged, with_absolute_paths

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from deeplda.cli.launcher import is_in_job, is_silent, run_job
-from deeplda.cli.options import DataSource, Json, Quiet, Recipe, WholeNumber, flag
+from deeplda.cli.shared_options import DataSource, Json, Quiet, Recipe, WholeNumber, flag
 from deeplda.errors import InputError, StoppedError, code_not_run
 from deeplda.extras import require
 from deeplda.formatting import duration, flops

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from deeplda.core.checks import ClassWeight, Scatter, check_regularisation
 from deeplda.core.moments import CentredBatch, check_batch, full_precision, gram
+from deeplda.core.options import ClassWeight, Scatter, check_regularisation
 from deeplda.core.statistics import valid_eigenvalues
 from deeplda.errors import got
 

@@ -1,5 +1,8 @@
 """Statistics of the discriminant eigenvalues v, each as a loss to minimise.
 
+To add one, write a function like `wilks`, list it in _STATISTICS, and add its name to `StatisticName` in
+core/options.py.
+
 Each takes the symmetric matrix K with the eigenvalues v and returns minus the statistic, together with a factor F of
 the derivative: the derivative of the statistic at K is F F', or F diag(signs) F' for a user's function, whose
 derivative need not be positive. Only `smallest` and `user_defined` solve an eigenproblem.
@@ -14,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from deeplda.core.checks import Statistic
+from deeplda.core.options import Statistic
 from deeplda.errors import got
 
 _EPS = torch.finfo(torch.float64).eps
@@ -38,9 +41,7 @@ def evaluate(statistic: Statistic, matrix: Tensor, valid: int, epsilon: float) -
     """Evaluate a statistic, given by name or as a function, of the `valid` largest eigenvalues of `matrix` (k, k)."""
     if callable(statistic):
         return user_defined(statistic, matrix, valid)
-    if statistic == "smallest":
-        return Evaluation(*smallest(matrix, valid, epsilon))
-    return Evaluation(*{"wilks": wilks, "pillai": pillai, "hotelling": hotelling}[statistic](matrix, valid))
+    return Evaluation(*_STATISTICS[statistic](matrix, valid, epsilon))
 
 
 def smallest(matrix: Tensor, valid: int, epsilon: float) -> tuple[Tensor, Tensor]:
@@ -51,25 +52,28 @@ def smallest(matrix: Tensor, valid: int, epsilon: float) -> tuple[Tensor, Tensor
     return -values[:k].mean(), vectors[:, :k] / k**0.5
 
 
-def wilks(matrix: Tensor, valid: int) -> tuple[Tensor, Tensor]:
+def wilks(matrix: Tensor, valid: int, _epsilon: float) -> tuple[Tensor, Tensor]:
     """Wilks' lambda: -(1/m) sum log(1 + v) = -(1/m) logdet(I + K)."""
     root = _root_of_identity_plus(matrix)
     inverse = torch.linalg.solve_triangular(root, torch.eye(len(matrix)).to(matrix), upper=False)
     return -2 * root.diagonal().log().sum() / valid, inverse.T / valid**0.5
 
 
-def pillai(matrix: Tensor, valid: int) -> tuple[Tensor, Tensor]:
+def pillai(matrix: Tensor, valid: int, _epsilon: float) -> tuple[Tensor, Tensor]:
     """Pillai's trace: -(1/m) sum v / (1 + v) = -(1/m) tr[(I + K)^-1 K]."""
     inverse = torch.cholesky_inverse(_root_of_identity_plus(matrix))
     return -(inverse * matrix).sum() / valid, inverse / valid**0.5
 
 
-def hotelling(matrix: Tensor, valid: int) -> tuple[Tensor, Tensor]:
+def hotelling(matrix: Tensor, valid: int, _epsilon: float) -> tuple[Tensor, Tensor]:
     """Hotelling's trace: -(1/m) sum v = -(1/m) tr K.
 
     The trace adds up all eigenvalues of K. Those that are not valid are 0, except with scatter="dorfer".
     """
     return -matrix.trace() / valid, torch.eye(len(matrix)).to(matrix) / valid**0.5
+
+
+_STATISTICS = {"smallest": smallest, "wilks": wilks, "pillai": pillai, "hotelling": hotelling}
 
 
 def user_defined(statistic: Callable[[Tensor], Tensor], matrix: Tensor, valid: int) -> Evaluation:

@@ -18,7 +18,7 @@ import requests
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from deeplda.data.formats import KNOWN_SETS
+from deeplda.data.known_sets import KNOWN_SETS
 from deeplda.data.sources import KNOWN, check_data, data_folder, locate, nearest_known
 from deeplda.errors import InputError
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeplda.data.dataset import Part, Source
-from deeplda.data.images import SUFFIXES, Header, decode, in_threads, read_header
+from deeplda.data.images import READABLE, SUFFIXES, Header, decode, in_threads, read_header
 from deeplda.errors import InputError, one_line
 from deeplda.memory import require_memory
 
@@ -47,7 +47,7 @@ class Listing:
         for part, (label, name) in product(self.parts, enumerate(self.class_names)):
             if not counts[part, label]:
                 what = f"the class {name} of {self.folder} has no readable image in its {part} part"
-                need = "at least one PNG, JPEG, BMP or WebP file"
+                need = f"at least one {READABLE} file"
                 raise InputError(what, need=need, do="add images or remove the folder")
 
 

@@ -20,6 +20,7 @@ from deeplda.formatting import counted
 from deeplda.memory import require_memory
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp"})
+READABLE = "PNG, JPEG, BMP or WebP"
 _FORMATS = ("PNG", "JPEG", "BMP", "WEBP")
 _GREY_MODES = frozenset({"1", "L", "LA", "La", "I"})
 _EXIF_ORIENTATION = 0x0112
@@ -142,7 +143,7 @@ def _opened(path: Path) -> Iterator[Image.Image]:
         raise InputError(f"{path} does not fit in memory", **smaller) from None
     except Exception as error:  # a broken file can make a decoder raise almost anything
         reason = "unknown image format" if isinstance(error, UnidentifiedImageError) else str(error)
-        need, do = "an intact PNG, JPEG, BMP or WebP image", "replace or remove it"
+        need, do = f"an intact {READABLE} image", "replace or remove it"
         raise InputError(f"{path} cannot be read ({reason})", need=need, do=do) from None
 
 

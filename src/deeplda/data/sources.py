@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeplda.data.dataset import Data, Part, Source, complete
-from deeplda.data.formats import KNOWN_SETS, KnownSet, read_digits
+from deeplda.data.known_sets import KNOWN_SETS, KnownSet, read_digits
 from deeplda.data.npz import read_npz
 from deeplda.errors import InputError
 from deeplda.formatting import counted

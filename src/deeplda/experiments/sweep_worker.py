@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import platform
 import signal
 import sys
-import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -24,14 +22,15 @@ from optuna import Study
 from optuna.samplers import TPESampler
 from optuna.trial import Trial
 
-from deeplda.core.checks import statistics_for
+from deeplda.core.options import statistics_for
 from deeplda.data import Data
 from deeplda.errors import InputError, StoppedError, TrainingError, print_warning, unwritten
 from deeplda.experiments.results import write_trials
 from deeplda.experiments.sweep_definition import SweepDefinition, TrialSettings
-from deeplda.experiments.sweep_folder import Sweep, exclusive, is_locked, open_sweep, worker_file, worker_lock
+from deeplda.experiments.sweep_folder import Sweep, exclusive, is_locked, open_sweep, worker_lock
 from deeplda.experiments.sweep_storage import reporting_lost_storage
 from deeplda.experiments.trial_queue import Attempt, LostTrialError, TrialResult
+from deeplda.experiments.worker_liveness import DeadWorkerDetector, heartbeat, this_machine
 from deeplda.training.checkpoint import Counters
 from deeplda.training.config import LoopConfig, RunConfig
 from deeplda.training.metrics import EpochRow, Scores
@@ -39,9 +38,6 @@ from deeplda.training.pipeline import asked_to_stop, run_to_end
 from deeplda.training.progress import Progress
 
 _IDLE_SECONDS = 1.0
-_BEAT_SECONDS = 15.0
-_DEAD_SECONDS = 90.0
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _LAM_RANGE = (1e-5, 1e-1)
 _LEARNING_RATE_FACTOR = 10
 
@@ -154,58 +150,6 @@ def _train(sweep: Sweep, attempt: Attempt, progress: Progress, stop: Callable[[]
     if not isinstance(summary.validation, Scores):
         raise InputError(f"{folder} has no validation accuracy, by which a sweep chooses")
     return TrialResult(validation=summary.validation.accuracy, seconds=summary.seconds)
-
-
-class DeadWorkerDetector:
-    """Finds out which running attempts have lost their worker."""
-
-    def __init__(self, folder: Path, seconds: float = _DEAD_SECONDS) -> None:
-        self._folder, self._seconds, self._machine = folder, seconds, this_machine()
-        self._seen: dict[int, tuple[str | None, int, float]] = {}
-
-    def is_dead(self, attempt: Attempt) -> bool:
-        """Whether the worker of a running attempt is dead."""
-        if attempt.worker is not None and attempt.machine == self._machine:
-            held = is_locked(worker_file(self._folder, attempt.worker))
-            if held is not None:
-                return not held
-        worker, beat, since = self._seen.get(attempt.number, (None, -1, 0.0))
-        if (worker, beat) != (attempt.worker, attempt.beat):
-            self._seen[attempt.number] = (attempt.worker, attempt.beat, time.monotonic())
-            return False
-        return time.monotonic() - since > self._seconds
-
-
-def this_machine() -> str:
-    """Return an id that is shared by the processes of one kernel, which see each other's locks."""
-    return _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else platform.node()
-
-
-@contextmanager
-def heartbeat(beat: Callable[[int], None], seconds: float = _BEAT_SECONDS) -> Iterator[Callable[[], bool]]:
-    """Call `beat` with 1, 2, ... while the block runs. Yields a function: has the attempt been lost?"""
-    over, lost = threading.Event(), threading.Event()
-
-    def run() -> None:
-        count = 0
-        while not over.wait(seconds):
-            count += 1
-            try:
-                beat(count)
-            except LostTrialError:
-                lost.set()
-                return
-            except Exception:
-                # The storage may be reachable again at the next beat.
-                continue
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    try:
-        yield lost.is_set
-    finally:
-        over.set()
-        thread.join()
 
 
 def draw(study: Study, trial_id: int, number: int, definition: SweepDefinition) -> TrialSettings:

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, Self, get_args
 import torch
 from torch import Tensor
 
-from deeplda.core.checks import ClassWeight, Scatter, check_choice, check_regularisation
+from deeplda.core.options import ClassWeight, Scatter, check_choice, check_regularisation
 from deeplda.core.scatter import regularised_root, right_solve
 from deeplda.predictors.feature_statistics import FeatureStatistics, Numbers
 from deeplda.predictors.linear import LinearPredictor, Priors, Probability

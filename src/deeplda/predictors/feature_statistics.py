@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deeplda.core.checks import ClassWeight, Scatter, check_regularisation
 from deeplda.core.moments import ClassMoments, check_batch, class_moments
+from deeplda.core.options import ClassWeight, Scatter, check_regularisation
 from deeplda.core.scatter import ScatterWeights
 
 # After each dimension is scaled to variance 1, directions with less variance than this are dropped.

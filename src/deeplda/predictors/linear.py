@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Literal, NoReturn, Self, get_args
 import torch
 from torch import Tensor, nn
 
-from deeplda.core.checks import check_choice
 from deeplda.core.moments import check_batch
+from deeplda.core.options import check_choice
 from deeplda.predictors.feature_statistics import FeatureStatistics, Numbers, as_tensor
 
 Probability = Literal["softmax", "sigmoid"]

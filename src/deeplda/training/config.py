@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from deeplda.core.checks import ClassWeight, Scatter, StatisticName, check_regularisation, check_statistic
+from deeplda.core.options import ClassWeight, Scatter, StatisticName, check_regularisation, check_statistic
 from deeplda.errors import InputError
 from deeplda.io import expanded, read_toml
 

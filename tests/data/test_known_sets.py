@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 
 from deeplda.data import check_data, load_data
 from deeplda.data.dataset import Part
-from deeplda.data.formats import KNOWN_SETS, read_digits, read_idx
+from deeplda.data.known_sets import KNOWN_SETS, read_digits, read_idx
 from deeplda.errors import InputError
 
 
