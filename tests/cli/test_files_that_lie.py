@@ -141,7 +141,7 @@ def test_data_that_changed_under_a_run(tmp_path, refused, capsys, monkeypatch):
 
     write(0)
     command = ["train", str(tmp_path / "rows.npz"), "--epochs", "1", "--quiet", "--run", str(tmp_path / "run")]
-    monkeypatch.setattr("deeplda.training.loop.train", killed)
+    monkeypatch.setattr("deeplda.training.pipeline.train", killed)
     with pytest.raises(SystemExit, match="9"):
         main(command)
     monkeypatch.undo()

@@ -52,7 +52,9 @@ def row_features(sample_shape: Sequence[int], *, network: str) -> int:
     _check_sample_shape(sample_shape)
     if len(sample_shape) != 1:
         what = f"{network} on samples of shape {tuple(sample_shape)}"
-        raise InputError(what, need="rows of numbers, shape (features,)", do="use a network for images, as dorfernet")
+        raise InputError(
+            what, need="rows of numbers, shape (features,)", do="use convnet-small or dorfernet for images"
+        )
     return sample_shape[0]
 
 
@@ -64,7 +66,7 @@ def image_channels(sample_shape: Sequence[int], *, network: str, least: int) -> 
     _check_sample_shape(sample_shape)
     if len(sample_shape) != 3:
         what = f"{network} on samples of shape {tuple(sample_shape)}"
-        raise InputError(what, need="images, shape (channels, height, width)", do="use a network for rows, as mlp")
+        raise InputError(what, need="images, shape (channels, height, width)", do="use mlp for rows")
     channels, height, width = sample_shape
     if min(height, width) < least:
         what = f"{network} on images of {height} x {width} pixels"
