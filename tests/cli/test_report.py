@@ -69,7 +69,7 @@ def test_lost_epochs_are_reported(home, tmp_path, lost, capsys):
     (run / "metrics.jsonl").write_text("".join([*(epochs[1:] if lost == "first" else []), summary]))
     for command in (["report", str(run), "--figures"], ["doctor", str(run)]):
         main(command)
-    assert ("are lost" if lost == "all" else "has lost 1 epoch") in (run / "report.html").read_text()
+    assert ("All epochs are missing" if lost == "all" else "is missing 1 epoch") in (run / "report.html").read_text()
     assert ("training history of this run is lost" in capsys.readouterr().out) == (lost == "all")
 
 

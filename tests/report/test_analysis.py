@@ -99,9 +99,9 @@ def test_float32_with_a_large_offset_keeps_its_digits():
     ("embedding", "labels", "message"),
     [
         (np.zeros(5), np.zeros(5, int), r"embedding has shape \(5,\)"),
-        (np.zeros((5, 2)), np.zeros((5, 1), int), r"labels \(5, 1\), need \(n, d\) and \(n,\)"),
-        (np.zeros((5, 2)), np.zeros(5, int), "1 class, need two or more"),
-        (np.full((2, 2), np.nan), np.arange(2), "embedding holds NaN"),
+        (np.zeros((5, 2)), np.zeros((5, 1), int), r"labels has shape \(5, 1\), need \(n, d\) and \(n,\)"),
+        (np.zeros((5, 2)), np.zeros(5, int), "1 class, need at least 2"),
+        (np.full((2, 2), np.nan), np.arange(2), "embedding contains NaN"),
     ],
 )
 def test_wrong_arguments_are_rejected(embedding, labels, message):

@@ -79,7 +79,9 @@ def test_a_healthy_run_is_reported_as_healthy():
     finding = only(run())
     assert finding.severity == "good"
     assert finding.what == "Nothing is wrong with this run."
-    assert "the 4 eigenvalues of the last batch are 18 to 72; the best validation accuracy is 98.5 %" in finding.why
+    assert (
+        "the 4 eigenvalues of the last batch range from 18 to 72; the best validation accuracy is 98.5 %" in finding.why
+    )
 
 
 def test_a_healthy_run_of_cross_entropy():
@@ -100,7 +102,7 @@ def test_a_few_steps_do_not_train_a_network():
     finding = only(with_steps(poor, 2), batch_size=2000)
     assert finding.severity == "problem"
     assert "12 steps in 6 epochs" in finding.what
-    assert "an epoch of this data has 2 steps" in finding.why
+    assert "an epoch on this data has 2 steps" in finding.why
     assert "smaller --batch-size (2000 here)" in finding.do
     assert "guessing" in only(with_steps(poor, 9)).what
     assert only(with_steps(run(), 2)).severity == "good"
@@ -203,7 +205,7 @@ def test_one_class_not_learnt():
     finding = only(run(test=[0.98, 0.98, 0.15, 0.98, 0.98]))
     assert finding.severity == "problem"
     assert 'Class "cow" was not learnt: only 15.0 %' in finding.what
-    assert '170 of its 200 samples are mistaken for "doe"' in finding.why
+    assert '170 of the 200 samples of this class are mistaken for "doe"' in finding.why
     assert '"cow" and "doe"' in finding.do
 
 
@@ -248,7 +250,7 @@ def test_loss_not_finite():
 
 def test_no_better_than_guessing():
     finding = only(run(accuracies=[0.2, 0.21, 0.2, 0.19, 0.21, 0.2]))
-    assert "no better than guessing: its balanced accuracy on the test part is 20.0 %" in finding.what
+    assert "no better than guessing: its balanced accuracy on the test set is 20.0 %" in finding.what
     better = findings(run(accuracies=[0.2, 0.21, 0.2, 0.19, 0.21, 0.3]))
     assert not any("guessing" in finding.what for finding in better)
 
@@ -338,8 +340,8 @@ def test_overfitting_by_validation_past_its_best():
 def test_ended_too_early():
     rows = run([[0.1 * e, 0.5 * e, e, 2 * e] for e in range(1, 7)], accuracies=[0.4, 0.5, 0.6, 0.7, 0.75, 0.8])
     finding = only(rows)
-    assert "ended too early: the validation accuracy was still rising, to 80.0 %" in finding.what
-    assert "Before the last third of the 6 epochs, the best was 70.0 %" in finding.why
+    assert "ended too early: the validation accuracy was still rising and reached 80.0 %" in finding.what
+    assert "Before the last third of the 6 epochs, the highest was 70.0 %" in finding.why
     assert "--epochs 12" in finding.do
     assert [finding.what for finding in findings(rows[:-1])] == ["The run is not finished: 6 of 6 epochs are done."]
 
@@ -355,7 +357,7 @@ def test_underfitting():
 
 def test_a_test_part_of_another_kind():
     finding = only(run(test=[0.75] * 5, alike=False))
-    assert "harder than the validation part: 75.0 % against 98.5 %" in finding.what
+    assert "harder than the validation set: the accuracy is 75.0 %, compared with 98.5 %" in finding.what
     assert only(run(test=[0.94] * 5, alike=False)).severity == "good"
 
 

@@ -217,7 +217,7 @@ def test_panels_of_ours_and_the_published_have_one_scale_and_end_at_100_percent(
 
 
 def test_learning_curves_show_every_predictor_the_kept_epoch_and_the_test_accuracy():
-    assert {"hyperplanes", "classic LDA", "epoch that was kept", "test: 87.50 %"} <= said(drawn("learning_curves")[2])
+    assert {"hyperplanes", "classic LDA", "selected epoch", "test: 87.50 %"} <= said(drawn("learning_curves")[2])
 
 
 def test_no_mistakes_is_said():
@@ -227,11 +227,11 @@ def test_no_mistakes_is_said():
 @pytest.mark.parametrize(
     ("draw", "message"),
     [
-        (lambda: figures.accuracy_against_alpha([0], [[92.1]], {}), "accuracy 92.1, need 0 to 1"),
-        (lambda: figures.accuracy_against_alpha([0], [[0.9]], {}, {0: 91.86}), "accuracy 91.86"),
+        (lambda: figures.accuracy_against_alpha([0], [[92.1]], {}), "accuracy is 92.1, need 0 to 1"),
+        (lambda: figures.accuracy_against_alpha([0], [[0.9]], {}, {0: 91.86}), "accuracy is 91.86"),
         (lambda: figures.dimension_power({"a": np.ones(2)}, np.ones(2)), "only one of fisher and accuracy"),
-        (lambda: figures.reconstructions(images(2), images(3)), r"reconstructions \(3, 3, 6, 6\)"),
-        (lambda: figures.reconstructions(images(2) / 255, images(2) / 255), "float64, need n x C x H x W, uint8"),
+        (lambda: figures.reconstructions(images(2), images(3)), r"reconstructions has shape \(3, 3, 6, 6\)"),
+        (lambda: figures.reconstructions(images(2) / 255, images(2) / 255), "float64, need n x C x H x W and uint8"),
     ],
 )
 def test_wrong_arguments_are_rejected(draw, message):

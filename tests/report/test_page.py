@@ -134,12 +134,12 @@ def test_what_was_run_and_how_well(home, page):
 def test_rows_of_numbers_have_no_images(home):
     page = Page(run_page(inspect_run(home / "rows")))
     assert not page.all("img")
-    assert "rows of 15" in page.text
+    assert "feature vectors of size 15" in page.text
 
 
 def test_cross_entropy_says_what_its_axes_are(home):
     text = Page(run_page(inspect_run(home / "cce"))).text
-    assert "those of classic LDA" in text
+    assert "come from classic LDA" in text
     assert "Eigenvalues" not in text
 
 

@@ -79,6 +79,6 @@ def test_effort_as_far_as_it_is_known():
 
 
 def test_why_an_epoch_was_kept():
-    assert wording.kept_epoch(SUMMARY) == "of 5, the last"
+    assert wording.kept_epoch(SUMMARY) == "of 5, the last one"
     validated = SUMMARY.model_copy(update={"validation": SUMMARY.test})
-    assert wording.kept_epoch(validated) == "of 5, the best by validation"
+    assert wording.kept_epoch(validated) == "of 5, best validation score"

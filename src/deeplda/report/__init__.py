@@ -1,1 +1,1 @@
-"""Reports of runs: the analysis of an embedding, figures, the HTML page, and a diagnosis in plain words."""
+"""Reports on runs: analysis of the embedding, figures, the HTML page, and a diagnosis in plain words."""

@@ -1,8 +1,8 @@
-"""Numbers behind figures and pages: single dimensions of an embedding (the paper's Section 3), densities, confusions.
+"""Analysis for figures and pages: single dimensions of an embedding (the paper's Section 3), densities, confusion.
 
-Embeddings have shape (n, d), labels (n,). Everything is computed in float64 relative to the first sample, so that a
-large offset costs no precision. Differences within rounding error count as zero: a dead dimension, which is the same
-for every sample, separates nothing.
+Embeddings have shape (n, d) and labels (n,). Everything is computed in float64 relative to the first sample, so that a
+large offset costs no precision. Differences within rounding error count as zero, so a dead dimension, which has the
+same value for every sample, separates nothing.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ Floats = NDArray[np.floating[Any]]
 Integers = NDArray[np.integer[Any]]
 
 _ROUNDING = 64 * np.finfo(np.float64).eps
-# A density is estimated in bins this many times finer than it is returned, with kernels at least this share of the
-# range wide: narrower classes would be invisible spikes.
+# A density is estimated with this many bins per returned point, and with kernels at least this fraction of the range
+# wide, because a narrower class would be an invisible spike.
 _BINS_PER_POINT = 4
 _NARROWEST_KERNEL = 1 / 128
 
 
 def fisher_ratios(embedding: Floats, labels: Integers) -> NDArray[np.float64]:
-    """Return the variance between class means over the variance within classes, for each dimension alone, (d,).
+    """Return the ratio of the between-class to the within-class variance in each dimension alone, (d,).
 
-    This is diag(S_B) / diag(S_W): for an axis what an eigenvalue is for a direction. It is 0 for a dead dimension and
+    This is diag(S_B) / diag(S_W), the counterpart of an eigenvalue for a single axis. It is 0 for a dead dimension, and
     infinite if the class means differ but no sample differs from its class mean.
     """
     x, member = _checked(embedding, labels), _membership(labels)
@@ -45,16 +45,16 @@ def fisher_ratios(embedding: Floats, labels: Integers) -> NDArray[np.float64]:
 def single_dimension_accuracy(
     train_embedding: Floats, train_labels: Integers, embedding: Floats, labels: Integers
 ) -> NDArray[np.float64]:
-    """Return the accuracy of LDA with equal priors in each dimension alone, (d,); fitted on the first part, scored on
-    the second.
+    """Return the accuracy of LDA with equal priors in each dimension alone, (d,).
 
-    In one dimension LDA picks the nearest class mean. Ties are broken at random and the expected accuracy is returned,
-    so a dead dimension scores one over the number of classes.
+    LDA is fitted to the training embedding and scored on the other one. In one dimension, it picks the nearest class
+    mean. The result is the expected accuracy if ties are broken at random, so a dead dimension scores one over the
+    number of classes.
     """
     train, x = _checked(train_embedding, train_labels), _checked(embedding, labels)
     if x.shape[1] != train.shape[1]:
-        what = f"embeddings have {train.shape[1]} and {x.shape[1]} dimensions"
-        raise ValueError(got(what, need="the same", do="use the same model for both"))
+        what = f"the embeddings have {train.shape[1]} and {x.shape[1]} dimensions"
+        raise ValueError(f"{what}: use the same model for both")
     train, x = train - train[0], x - train[0]
     means, rounding = _means(train, _membership(train_labels)), _rounding(train)
     right = np.asarray(labels)[:, None] == np.unique(train_labels)
@@ -67,11 +67,11 @@ def single_dimension_accuracy(
 
 
 def one_against_rest(embedding: Floats, labels: Integers) -> NDArray[np.float64]:
-    """Return how well each dimension separates each class from all others, (d, C), classes in ascending order.
+    """Return the separation of each class from all others in each dimension, (d, C), with classes in ascending order.
 
     This is Fisher's criterion for two classes, (mean - mean of the others)^2 / (variance + variance of the others). It
-    is large if the class is far from the others *and* the others stay close together, the pattern the paper describes.
-    The area under the ROC curve is not suitable: in a trained network it is 1 for several classes at once. Both
+    is large if the class is far from the others *and* the others stay close together, as the paper describes. The area
+    under the ROC curve is not suitable, because in a trained network it is 1 for several classes at once. Both
     variances have the same weight, however rare the class is.
     """
     x, member = _checked(embedding, labels), _membership(labels)
@@ -91,9 +91,9 @@ def separated_class(embedding: Floats, labels: Integers) -> NDArray[np.int64]:
 def class_densities(
     values: NDArray[np.float64], labels: Integers, classes: int, ends: tuple[float, float], points: int = 128
 ) -> NDArray[np.float64]:
-    """Estimate the density of each class along one dimension, (classes, points), in even steps between the ends.
+    """Estimate the density of each class along one dimension, (classes, points), at even steps between the ends.
 
-    The kernel is Gaussian with Silverman's bandwidth for each class. The density of a class without samples is 0.
+    Each class has a Gaussian kernel with Silverman's bandwidth. The density of a class without samples is 0.
     """
     bins = _BINS_PER_POINT * points
     width = (ends[1] - ends[0]) / bins
@@ -105,7 +105,7 @@ def class_densities(
     shares = counts / np.maximum(totals, 1)
     bandwidth = np.array([_silverman_bandwidth(values[labels == c]) if totals[c] else 0.0 for c in range(classes)])
     bandwidth = np.maximum(bandwidth, (ends[1] - ends[0]) * _NARROWEST_KERNEL)
-    # Convolve with a Gaussian by Fourier transform; the padding keeps the two ends apart.
+    # Convolve with a Gaussian by Fourier transform; the padding prevents wrap-around.
     frequencies = np.fft.rfftfreq(2 * bins, width)
     kernel = np.exp(-2 * (np.pi * bandwidth[:, None] * frequencies) ** 2)
     smooth = np.fft.irfft(np.fft.rfft(shares, 2 * bins) * kernel, 2 * bins)[:, :bins] / width
@@ -114,14 +114,14 @@ def class_densities(
 
 @dataclass(frozen=True)
 class ClassScores:
-    """Scores of one class, from a confusion matrix.
+    """Scores for one class, computed from a confusion matrix.
 
     Attributes:
         n: number of samples of the class.
-        recall: share of the class that was predicted correctly; None if it has no samples.
-        precision: share of correct ones among the samples predicted as this class; None if there are none.
-        confused_with: the class its samples are mistaken for most often; None if they never are.
-        mistakes: how often that happens.
+        recall: fraction of the class's samples that were predicted correctly; None if the class has no samples.
+        precision: fraction of the samples predicted as this class that belong to it; None if there are none.
+        confused_with: the class that its samples are most often mistaken for; None if there are no mistakes.
+        mistakes: number of samples mistaken for that class.
     """
 
     n: int
@@ -132,7 +132,7 @@ class ClassScores:
 
 
 def class_scores(confusion: Integers | Sequence[Sequence[int]]) -> list[ClassScores]:
-    """Return the scores of each class from confusion[true][predicted]."""
+    """Return the scores for each class, computed from confusion[true][predicted]."""
     counts = np.asarray(confusion)
     mistakes = counts - np.diag(np.diag(counts))
     found = []
@@ -144,7 +144,7 @@ def class_scores(confusion: Integers | Sequence[Sequence[int]]) -> list[ClassSco
 
 
 def row_shares(confusion: Integers | Sequence[Sequence[int]]) -> NDArray[np.float64]:
-    """Return each count of a confusion matrix as a share of its true class; 0 for a class without samples."""
+    """Return each count in a confusion matrix as a fraction of its true class; 0 for a class without samples."""
     counts = np.asarray(confusion)
     return np.asarray(counts / np.maximum(counts.sum(1, keepdims=True), 1))
 
@@ -159,19 +159,20 @@ def _silverman_bandwidth(values: NDArray[np.float64]) -> float:
 def _checked(embedding: Floats, labels: Integers) -> NDArray[np.float64]:
     x, y = np.asarray(embedding, np.float64), np.asarray(labels)
     if x.ndim != 2 or y.shape != x.shape[:1] or x.size == 0:
-        what = f"embedding has shape {x.shape}, labels {y.shape}"
-        raise ValueError(got(what, need="(n, d) and (n,)", do="pass one row and one label for each sample"))
+        what = f"embedding has shape {x.shape}, labels has shape {y.shape}"
+        raise ValueError(got(what, need="(n, d) and (n,)", do="pass one feature vector and one label per sample"))
     if not np.isfinite(x).all():
-        what = "embedding holds NaN or infinity"
-        raise ValueError(got(what, need="finite numbers", do="find out why the run diverged"))
+        raise ValueError("the embedding contains NaN or infinity: find out why the run diverged")
     return x
 
 
 def _membership(labels: Integers) -> NDArray[np.bool_]:
-    """Return which sample (row) belongs to which class (column), (n, C)."""
+    """Return whether each sample (row) belongs to each class (column), (n, C)."""
     classes = np.unique(labels)
     if len(classes) < 2:
-        raise ValueError(got(f"{len(classes)} class", need="two or more", do="pass samples of other classes, too"))
+        raise ValueError(
+            got(f"labels contains {len(classes)} class", need="at least 2", do="add samples of another class")
+        )
     return np.equal.outer(labels, classes)
 
 
@@ -194,7 +195,7 @@ def _rounding(x: NDArray[np.float64]) -> NDArray[np.float64]:
 def _ratio(
     above: NDArray[np.float64], below: NDArray[np.float64], rounding: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return above / below, with values within rounding error taken as 0, and 0 / 0 = 0."""
+    """Return above / below, where values within rounding error count as 0, and 0 / 0 is 0."""
     above = np.where(above <= rounding, 0.0, above)
     below = np.where(below <= rounding, 0.0, below)
     ratio = np.full(above.shape, np.inf)

@@ -25,22 +25,22 @@ from deeplda.report.page import chart
 from deeplda.report.record import InspectedRun, RunRecord
 from deeplda.training.config import LDA_SETTINGS
 
-# With more runs than this, curves and plots become unreadable: only the first are drawn, but the table has all.
+# More runs would make curves and plots unreadable, so only the first ones are drawn; the table contains all runs.
 MOST_DRAWN = 12
-# Runs beyond this number have dashed lines.
+# Further runs are drawn with dashed lines.
 _SOLID_LINES = 8
 
 
 def check_comparable(records: Sequence[RunRecord]) -> None:
-    """Raise InputError if runs do not have the same classes."""
+    """Raise InputError if the runs do not have the same classes."""
     for record in records[1:]:
         if record.class_names != records[0].class_names:
             what = f"{records[0].path} and {record.path} have different classes"
-            raise InputError(what, need="runs on the same classes", do="compare runs on one data set")
+            raise InputError(f"{what}: compare runs on the same data set")
 
 
 def comparison_page(title: str, records: Sequence[RunRecord], drawn: Sequence[InspectedRun]) -> str:
-    """Return a page with a table of all `records`, and curves, embeddings and recalls of the first of them, `drawn`."""
+    """Return a page with a table of all `records`, and curves, embeddings and recalls for the first few, `drawn`."""
     names, settings = run_names(records), wording.differing_settings(records)
     data = ", ".join(sorted({wording.data_name(record.config) for record in records}))
     return document(
@@ -55,7 +55,7 @@ def comparison_page(title: str, records: Sequence[RunRecord], drawn: Sequence[In
 
 
 def run_names(records: Sequence[RunRecord]) -> list[str]:
-    """Name each run by the settings in which the runs differ; by its folder if these names are not unique."""
+    """Name each run by the settings in which the runs differ, or by its folder if these names are not unique."""
     settings = wording.differing_settings(records)
     texts = [{name.replace("_", " "): _setting(record, name) for name in settings} for record in records]
     names = [", ".join(f"{name} {text}" for name, text in found.items() if text) for found in texts]
@@ -63,7 +63,7 @@ def run_names(records: Sequence[RunRecord]) -> list[str]:
 
 
 def _setting(record: RunRecord, name: str) -> str:
-    """Return the value of a setting as text; empty if it has no effect on this run."""
+    """Return the value of a setting as a string, which is empty if the setting has no effect on this run."""
     value = getattr(record.config, name)
     if record.config.objective == "cce" and name in LDA_SETTINGS:
         return ""
@@ -76,7 +76,7 @@ def _runs(records: Sequence[RunRecord], settings: Sequence[str]) -> Html:
     differ = ", ".join(name.replace("_", " ") for name in settings) or "nothing but their folder"
     lead = (
         f"The runs differ in {differ}. Use the validation accuracy to choose a run, and the test accuracy only to "
-        "judge the one you chose."
+        "assess the run you have chosen."
     )
     rows = []
     for i, record in enumerate(records):
@@ -93,12 +93,12 @@ def _runs(records: Sequence[RunRecord], settings: Sequence[str]) -> Html:
             ]
         )
     columns = ["run", *(name.replace("_", " ") for name in settings)]
-    columns += ["validation", "test", "test, balanced", "epoch kept", "time"]
+    columns += ["validation", "test", "test, balanced", "selected epoch", "time"]
     return section("runs", "Runs", lead, sortable_table("Runs", columns, rows))
 
 
 def _run_name(place: int, record: RunRecord) -> Html:
-    """Return the folder of a run, with its marker if it is drawn."""
+    """Return the name of a run folder, with a marker if the run is drawn."""
     name = record.path.name
     return marked(place, name) if place < MOST_DRAWN else element("span", name, class_="marked")
 
@@ -127,7 +127,7 @@ def _curves(drawn: Sequence[InspectedRun], names: Sequence[str]) -> Html:
         drawing = page_chart(smallest, label="Smallest eigenvalue of each run over the epochs", logarithmic=True)
         charts.append(chart("Smallest eigenvalue", drawing))
     key = [element("li", swatch(i), name, class_="marked") for i, name in enumerate(names[: len(drawn)])]
-    lead = "One value per epoch, in the colours of the table."
+    lead = "One value per epoch; the colours are the same as in the table."
     drawings = element("div", charts, class_="charts")
     return section("training", "Training", lead, element("ul", key, class_="key"), drawings)
 
@@ -135,8 +135,8 @@ def _curves(drawn: Sequence[InspectedRun], names: Sequence[str]) -> Html:
 def _embeddings(drawn: Sequence[InspectedRun], names: Sequence[str], *, complete: bool) -> Html:
     some = "" if complete else f"Only the first {len(drawn)} runs are shown. "
     lead = (
-        f"Each run in its own discriminant coordinates. {some}"
-        "If you point at a sample, it is circled in the plots of all runs that contain it."
+        f"Each plot shows one run in its own discriminant coordinates. {some}"
+        "Point at a sample to circle it in the plots of all runs that contain it."
     )
     most = max((run.axes for run in drawn), key=len)
     axes = [axis.partition(" (")[0] for axis in most[: plot_data.MOST_AXES]]
@@ -151,13 +151,13 @@ def _recalls(drawn: Sequence[InspectedRun]) -> Html:
         [Cell(marked(c, name), name), *(share_cell(of_run[c]) for of_run in recalls)]
         for c, name in enumerate(drawn[0].class_names)
     ]
-    lead = "Recall: the share of each class that each run recognised."
+    lead = "Recall is the fraction of a class's samples that a run predicted correctly."
     columns = ["class", *(_run_name(i, run) for i, run in enumerate(drawn))]
     return section("classes", "Classes", lead, sortable_table("Recall", columns, rows))
 
 
 def _page_data(drawn: Sequence[InspectedRun]) -> dict[str, object]:
-    """Return the points of every run; runs that show the same samples share their thumbnails."""
+    """Return the plot data for all runs. Runs that show the same samples share the thumbnails."""
     keys = [run.environment.data_fingerprint or str(run.path) for run in drawn]
     shared = list(dict.fromkeys(keys))
     return {

@@ -1,4 +1,4 @@
-"""Parts that pages are made of: sections, tables, legends, the interactive plot, the confusion matrix."""
+"""Building blocks for pages: sections, tables, legends, the interactive plot and the confusion matrix."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from deeplda.formatting import percent
 from deeplda.report.analysis import Integers, class_scores, row_shares
 from deeplda.report.markup import Child, Html, element, together
 
-# The style sheet has ten colours, the same as the figures; from the ninth class on, shapes differ as well.
+# The style sheet has the same ten colours as the figures. Shapes change every eight classes.
 _COLOURS = 10
 _CLASSES_PER_SHAPE = 8
-# Disc, triangle, square, diamond and cross, around 0 with a radius of 6. The page's script draws points with them.
+# Disc, triangle, square, diamond and cross, centred on 0 with a radius of about 6. The page's script draws points with
+# them, too.
 _SHAPES = (
     "M-6 0A6 6 0 1 0 6 0A6 6 0 1 0 -6 0Z",
     "M0 -6.5L6.5 5H-6.5Z",
@@ -30,14 +31,14 @@ _HEAT_LEVELS = 10
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a sortable table: what is shown, and the value it is sorted by."""
+    """A cell in a sortable table: its visible content and the value used for sorting."""
 
     shown: Child
     value: str | float
 
 
 def share_cell(share: float | None) -> Cell:
-    """Return a cell with a percentage; "none" for None."""
+    """Return a cell with a percentage, or with "none" for None."""
     return Cell("none", -1) if share is None else Cell(percent(share), share)
 
 
@@ -47,7 +48,7 @@ def number_cell(value: float, form: str) -> Cell:
 
 
 def section(identifier: str, title: str, lead: Child, *content: Child) -> Html:
-    """Return a section of the page, with a heading and one or two sentences about what it shows."""
+    """Return a section of the page, with a heading and an introduction of one or two sentences."""
     heading = element("h2", title, id=f"{identifier}-heading")
     text = element("p", lead, class_="lead")
     return element("section", heading, text, content, id=identifier, aria_labelledby=f"{identifier}-heading")
@@ -64,34 +65,34 @@ def key_figure(name: str, value: str, note: str = "") -> Html:
 
 
 def definitions(pairs: Mapping[str, Child]) -> Html:
-    """Return a list of names and values; "none" if it is empty."""
+    """Return a list of names and values, or "none" if there are no pairs."""
     found = [(element("dt", name), element("dd", value)) for name, value in (pairs or {"none": ""}).items()]
     return element("dl", found, class_="settings")
 
 
 def scrolling(label: str, content: Child) -> Html:
-    """Wrap content that may be wider than the page; it scrolls on its own, by keyboard as well."""
+    """Wrap content that may be wider than the page, so that it scrolls on its own, also with the keyboard."""
     return element("div", content, class_="scrolling", tabindex=0, role="region", aria_label=label)
 
 
 def swatch(place: int) -> Html:
-    """Return the marker of a class or run."""
+    """Return the marker for a class or run."""
     shape = element("path", d=_SHAPES[place // _CLASSES_PER_SHAPE % len(_SHAPES)])
     return element("svg", shape, class_=f"swatch {colour_class(place)}", viewBox="-8 -8 16 16", aria_hidden="true")
 
 
 def marked(place: int, name: str) -> Html:
-    """Return the name of a class or run after its marker."""
+    """Return the name of a class or run, preceded by its marker."""
     return element("span", swatch(place), name, class_="marked")
 
 
 def colour_class(place: int) -> str:
-    """Return the CSS class with the colour of a class or run."""
+    """Return the CSS class that sets the colour of a class or run."""
     return f"k{place % _COLOURS}"
 
 
 def legend(class_names: Sequence[str]) -> Html:
-    """Return a button for each class, which hides and shows it in every plot of the page."""
+    """Return one button per class that hides or shows the class in every plot on the page."""
     buttons = [
         element("button", swatch(c), element("span", name), type="button", data_class=c, aria_pressed="true")
         for c, name in enumerate(class_names)
@@ -102,7 +103,7 @@ def legend(class_names: Sequence[str]) -> Html:
 
 
 def plot_controls(axes: Sequence[str]) -> Html:
-    """Return the choice of the two axes of the embedding, and of showing mistakes only."""
+    """Return controls that choose the two axes of the embedding and show only mistakes."""
 
     def choice(name: str, chosen: int) -> Html:
         options = [element("option", axis, value=i, selected=i == chosen) for i, axis in enumerate(axes)]
@@ -113,7 +114,7 @@ def plot_controls(axes: Sequence[str]) -> Html:
 
 
 def scatter(place: int, caption: Child = ()) -> Html:
-    """Return the interactive embedding of the run at `place` in the page's data."""
+    """Return the interactive plot of the embedding of the run at `place` in the page's data."""
     label = "Embedding. Use the arrow keys to move from sample to sample, and Escape to leave."
     points = element("canvas", class_="points", aria_hidden="true")
     marks = element("canvas", class_="marks", tabindex=0, role="application", aria_label=label)
@@ -128,7 +129,7 @@ def scatter(place: int, caption: Child = ()) -> Html:
 
 
 def sortable_table(label: str, columns: Sequence[Child], rows: Sequence[Sequence[Cell]]) -> Html:
-    """Return a table whose headings are buttons that sort it; columns of numbers are right-aligned."""
+    """Return a table with headings that sort it when clicked; columns of numbers are right-aligned."""
     texts = {place for row in rows for place, cell in enumerate(row) if isinstance(cell.value, str)}
     kinds = [None if place in texts else "number" for place in range(len(columns))]
     head = [
@@ -143,13 +144,13 @@ def sortable_table(label: str, columns: Sequence[Child], rows: Sequence[Sequence
 
 
 def plain_table(head: Html, rows: Iterable[Child], kind: str) -> Html:
-    """Return a table of the given CSS class, from its first row and the cells of the others."""
+    """Return a table with the CSS class `kind`, a header row, and one further row for each group of cells."""
     body = element("tbody", [element("tr", cells) for cells in rows])
     return element("table", element("thead", head), body, class_=kind)
 
 
 def confusion_table(confusion: Integers, class_names: Sequence[str]) -> Html:
-    """Return the counts of true classes (rows) by predicted classes (columns); mistakes have another colour."""
+    """Return the counts of true classes (rows) by predicted classes (columns); mistakes have a different colour."""
     heat = [[_heat_class(share, i == j) for j, share in enumerate(row)] for i, row in enumerate(row_shares(confusion))]
     if len(class_names) > _MOST_NUMBERED:
         return _confusion_drawing(confusion, heat, class_names)
@@ -169,22 +170,25 @@ def _confusion_drawing(confusion: Integers, heat: Sequence[Sequence[str]], class
         cells.append(element("rect", title, class_=heat[i][j], x=j, y=i, width=1, height=1))
     size = len(class_names)
     order = f"Rows are true classes and columns are predicted classes, from {class_names[0]} to {class_names[-1]}."
-    label = f"Confusion matrix of {size} classes. The table above lists the most frequent mistakes."
+    label = f"Confusion matrix for {size} classes. The table above lists the most frequent mistakes."
     drawing = element("svg", cells, class_="heatmap", viewBox=f"0 0 {size} {size}", role="img", aria_label=label)
     return together(drawing, element("p", order, class_="hint"))
 
 
 def _heat_class(share: float, right: bool) -> str:
-    """Return the CSS classes for a share of a row; the square root makes rare mistakes visible."""
+    """Return the CSS classes of a cell that holds this fraction of its row.
+
+    The colour scales with the square root, so that rare mistakes stay visible.
+    """
     return f"{'right' if right else 'wrong'} heat{math.ceil(_HEAT_LEVELS * math.sqrt(share))}"
 
 
 def class_table(confusion: Integers, class_names: Sequence[str]) -> Html:
-    """Return size, recall, precision and most frequent mistake of each class as a table."""
+    """Return a table with the size, recall, precision and most frequent mistake of each class."""
     rows = []
     for c, scores in enumerate(class_scores(confusion)):
         other = "none" if scores.confused_with is None else f"{class_names[scores.confused_with]} ({scores.mistakes})"
         numbers = number_cell(scores.n, ","), share_cell(scores.recall), share_cell(scores.precision)
         rows.append((Cell(marked(c, class_names[c]), class_names[c]), *numbers, Cell(other, other)))
     columns = ("class", "n", "recall", "precision", "most often mistaken for")
-    return sortable_table("Scores of each class", columns, rows)
+    return sortable_table("Scores by class", columns, rows)

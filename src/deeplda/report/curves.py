@@ -1,4 +1,4 @@
-"""Line charts: curves over the epochs, the same for figures and for the page, and accuracy over alpha."""
+"""Line charts: curves over the epochs, for both figures and the page, and accuracy against alpha."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ from deeplda.report.markup import Html, element
 from deeplda.report.wording import PREDICTOR_NAMES
 from deeplda.training.metrics import EpochRow, Row, Scores, SummaryRow
 
-# On the logarithmic axis, which has no 0, eigenvalues below this share of the largest are drawn at it.
+# A logarithmic axis has no 0, so eigenvalues below this fraction of the largest one are raised to it.
 _LEAST_SHARE = 1e-6
-# Values beyond this are drawn as gaps: an axis cannot span them.
+# Larger values are drawn as gaps, because an axis cannot span them.
 _LARGEST = 1e100
-# A chart on the page in CSS pixels: its size, its axes (left, bottom, width, height), and the style sheet's font size.
+# Dimensions of a chart on the page, in CSS pixels: size, axes (left, bottom, width, height) and the page's font size.
 _CHART_SIZE, _CHART_AXES, _CHART_FONT = (340, 220), (46, 30, 284, 178), 11
-# A curve with more points than this has no dots on the page.
+# Curves with more points than this are drawn without dots on the page.
 _MOST_DOTS = 40
-# The place of vermillion among the colours of classes, for the smallest eigenvalue.
+# The index of vermillion, used for the smallest eigenvalue, among the class colours.
 _SMALLEST_COLOUR = 3
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One line of a chart: a value for each epoch; values that are not finite are gaps.
+    """One line in a chart, with a value for each epoch; values that are not finite are gaps.
 
     Attributes:
-        colour: place among the colours of `class_styles`; None for a thin line in the background.
-        dashed: draw a dashed line, to reuse a colour.
+        colour: index of a colour in `class_styles`; None for a thin line in the background.
+        dashed: draw a dashed line, so that a colour can be reused.
     """
 
     name: str
@@ -66,7 +66,7 @@ def loss_curves(epochs: Sequence[EpochRow]) -> list[Curve]:
 
 
 def eigenvalue_curves(epochs: Sequence[int], spectra: Sequence[Sequence[float]]) -> list[Curve]:
-    """Return one curve per eigenvalue; the smallest, which the paper's objective is about, stands out."""
+    """Return one curve per eigenvalue; the smallest, which the paper's objective targets, is highlighted."""
     count = max(map(len, spectra), default=0)
     table = [[spectrum[i] if i < len(spectrum) else np.nan for spectrum in spectra] for i in range(count)]
     others = [Curve(f"eigenvalue {i} of {count}", epochs, values, None) for i, values in enumerate(table[1:], 2)]
@@ -77,12 +77,12 @@ def eigenvalue_curves(epochs: Sequence[int], spectra: Sequence[Sequence[float]])
 def page_chart(
     curves: Sequence[Curve], *, label: str, shares: bool = False, logarithmic: bool = False, kept: int | None = None
 ) -> Html:
-    """Draw curves over epochs as an inline SVG for the page, which sets colours and fonts in its style sheet.
+    """Draw curves over the epochs as an inline SVG for the page, whose style sheet sets the colours and fonts.
 
     Args:
-        label: a description for readers who cannot see the chart.
+        label: a description of the chart for screen readers.
         shares: format the values as percentages.
-        kept: mark this epoch with a vertical line.
+        kept: the epoch to mark with a vertical line.
     """
     width, height = _CHART_SIZE
     figure = Figure(figsize=(width / 72, height / 72))
@@ -100,7 +100,7 @@ def page_chart(
 def learning_curves(rows: Sequence[Row], *, title: str = "") -> tuple[Figure, AxesArray]:
     """Draw the loss and the validation accuracy over the epochs, from the rows of a run's metrics.jsonl.
 
-    For a finished run, the kept epoch and its test accuracy are marked. A loss that is not finite is a gap.
+    For a finished run, the selected epoch and its test accuracy are marked. A loss that is not finite leaves a gap.
     """
     epochs = [row for row in rows if isinstance(row, EpochRow)]
     summary = next((row for row in rows if isinstance(row, SummaryRow)), None)
@@ -124,15 +124,16 @@ def learning_curves(rows: Sequence[Row], *, title: str = "") -> tuple[Figure, Ax
 def eigenvalue_spectrum(
     epochs: Sequence[int], eigenvalues: Sequence[Sequence[float]], *, title: str = ""
 ) -> tuple[Figure, Axes]:
-    """Draw the valid eigenvalues of each epoch's last batch, ascending, on a logarithmic axis; the smallest stands out.
+    """Draw the valid eigenvalues of each epoch's last batch on a logarithmic axis, with the smallest highlighted.
 
-    Values that are 0, or nearly so, are drawn at the bottom of the axis, which is then marked.
+    The eigenvalues of each epoch are in ascending order. Values that are 0 or nearly 0 are drawn at the bottom of the
+    axis, which is then marked.
     """
     figure = new_figure(3.0, title)
     axes = figure.subplots()
     _draw_curves(axes, eigenvalue_curves(epochs, eigenvalues), logarithmic=True)
     axes.set_ylabel("eigenvalue")
-    # One entry stands for all others.
+    # One entry in the legend represents all the others.
     handles, labels = axes.get_legend_handles_labels()
     figure_legend(figure, handles[:2], [*labels[:1], "the others"][: len(handles)])
     return figure, axes
@@ -147,18 +148,18 @@ def accuracy_against_alpha(
     *,
     title: str = "",
 ) -> tuple[Figure, AxesArray]:
-    """Draw accuracy (0 to 1) over alpha: the mean over seeds, one standard deviation around it, each seed a dot.
+    """Draw accuracy (0 to 1) against alpha: the mean over seeds, a band of one standard deviation, and a dot per seed.
 
     Args:
-        accuracies: for each alpha, the accuracies of its seeds; an alpha without any is a gap.
-        baselines: by name, the accuracies of the seeds of methods without alpha, such as cross-entropy, drawn as
-            horizontal lines.
-        published: published accuracy by alpha, drawn in its own panel above at the same scale: other settings shift
-            the level, but the shapes can be compared.
+        accuracies: for each alpha, the accuracies of all seeds; an alpha without any leaves a gap.
+        baselines: the accuracies of all seeds for each method without alpha, such as cross-entropy. Each method is
+            drawn as a horizontal line.
+        published: the published accuracy for each alpha, drawn in a separate panel at the same scale. Different
+            settings shift the level, but the shapes can be compared.
     """
     seeds_of_all = *accuracies, *baselines.values(), list((published or {}).values())
     if wrong := [value for seeds in seeds_of_all for value in seeds if not 0 <= value <= 1]:
-        raise ValueError(got(f"accuracy {wrong[0]}", need="0 to 1", do="divide percentages by 100"))
+        raise ValueError(got(f"an accuracy is {wrong[0]}", need="0 to 1", do="divide percentages by 100"))
     figure = new_figure(4.6 if published else 3.0, title)
     panels = figure.subplots(2 if published else 1, 1, squeeze=False, sharex=True)[:, 0]
     _draw_alphas(panels[-1], alphas, accuracies)
@@ -179,7 +180,7 @@ def accuracy_against_alpha(
 
 
 def _validation_curves(epochs: Sequence[EpochRow]) -> list[Curve]:
-    """Return the validation accuracy of each predictor as a curve; none without a validation part."""
+    """Return the validation accuracy of each predictor as a curve; empty if there is no validation set."""
     scored = [(row.epoch, row.validation) for row in epochs if isinstance(row.validation, Scores)]
     names = list(scored[0][1].predictors) if scored else []
     numbers = [epoch for epoch, _ in scored]
@@ -192,7 +193,7 @@ def _validation_curves(epochs: Sequence[EpochRow]) -> list[Curve]:
 def _draw_curves(
     axes: Axes, curves: Sequence[Curve], *, shares: bool = False, logarithmic: bool = False, kept: int | None = None
 ) -> None:
-    """Draw curves, the first on top; each has its place as its id, by which `_page_shapes` finds it in the SVG."""
+    """Draw curves, with the first one on top. Their ids contain their indices, so that `_page_shapes` can find them."""
     values = [_finite(curve.values) for curve in curves]
     if logarithmic:
         values = _draw_foot(axes, values)
@@ -206,7 +207,7 @@ def _draw_curves(
             label=curve.name, gid=f"curve-{i}",
         )  # fmt: skip
     if kept is not None:
-        axes.axvline(kept, color=GREY, linewidth=0.8, linestyle="--", label="epoch that was kept", gid="kept")
+        axes.axvline(kept, color=GREY, linewidth=0.8, linestyle="--", label="selected epoch", gid="kept")
     axes.grid(axis="y")
     axes.set_xlabel("epoch")
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
@@ -216,7 +217,7 @@ def _draw_curves(
 
 
 def _draw_foot(axes: Axes, values: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
-    """Make the axis logarithmic, and return the values with those too small for it at its foot, which is marked."""
+    """Make the axis logarithmic and return the values; if any are too small, raise them to its foot and mark it."""
     axes.set_yscale("log")
     largest = max((float(np.nanmax(row, initial=0.0)) for row in values), default=0.0)
     foot = _LEAST_SHARE * (largest if largest > 1 / _LARGEST else 1.0)
@@ -227,14 +228,14 @@ def _draw_foot(axes: Axes, values: Sequence[NDArray[np.float64]]) -> list[NDArra
     if any((row < foot).any() for row in values):
         axes.axhline(foot, color=GREY, linewidth=0.6, linestyle=":")
         shares = axes.get_yaxis_transform()
-        axes.annotate("0, or nearly", (0.01, foot), (0, 5), xycoords=shares, textcoords="offset points")
+        axes.annotate("0 or nearly 0", (0.01, foot), (0, 5), xycoords=shares, textcoords="offset points")
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if largest < 100 * least else (1,), numticks=6))
     axes.yaxis.set_minor_formatter(NullFormatter())
     return shown
 
 
 def _page_shapes(node: ET.Element, curves: Sequence[Curve], shares: bool, kind: str = "tick") -> Iterator[Html]:
-    """Yield the grid, texts and curves of matplotlib's SVG as plain shapes with CSS classes instead of styles."""
+    """Yield the grid, texts and curves in matplotlib's SVG as plain shapes with CSS classes, not inline styles."""
     identifier = node.get("id", "")
     if identifier.startswith("curve-"):
         yield _page_curve(node, curves[int(identifier.removeprefix("curve-"))], shares)
@@ -248,7 +249,7 @@ def _page_shapes(node: ET.Element, curves: Sequence[Curve], shares: bool, kind: 
         elif tag == "text":
             yield element("text", "".join(child.itertext()), class_=kind, x=_tenths(child, "x"), y=_tenths(child, "y"))
         elif tag == "path" and kind in ("tick end", "kept"):
-            title = element("title", "the epoch that was kept") if kind == "kept" else ()
+            title = element("title", "the selected epoch") if kind == "kept" else ()
             yield element("path", title, d=_rounded(child.get("d", "")), class_="kept" if kind == "kept" else "grid")
 
 
@@ -270,7 +271,7 @@ def _tenths(node: ET.Element, attribute: str) -> str:
 
 
 def _rounded(path: str) -> str:
-    """Return the data of an SVG path in tenths of a pixel."""
+    """Return the data of an SVG path, rounded to tenths of a pixel."""
     return re.sub(r"-?\d+\.?\d*", lambda found: f"{float(found[0]):.1f}", " ".join(path.split()))
 
 
@@ -303,7 +304,7 @@ def _draw_baselines(axes: Axes, baselines: Mapping[str, Sequence[float]]) -> Non
 
 
 def _same_span(*panels: Axes) -> None:
-    """Give the panels y axes of the same length, each centred on its own values, but not far beyond 100 %."""
+    """Give the panels y axes of the same length, each centred on its own values but not extending far beyond 100 %."""
     limits = [axes.get_ylim() for axes in panels]
     span = max(high - low for low, high in limits)
     for axes, (low, high) in zip(panels, limits, strict=True):

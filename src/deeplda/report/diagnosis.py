@@ -1,7 +1,7 @@
-"""A diagnosis of a run from its metrics: what is wrong, why we think so, and what to do.
+"""Diagnosis of a run from its metrics: what is wrong, why we think so, and what to do.
 
-Each check is a function that returns a finding or None. The table `_CHECKS` at the end says which other findings
-already explain what a check would report.
+Each check is a function that returns a finding or None. For each check, the table `_CHECKS` at the end lists the checks
+whose findings make it redundant.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from deeplda.training.config import RunConfig
 from deeplda.training.metrics import Row, Scores
 
 _DEFAULT_RATE: float = RunConfig.model_fields["learning_rate"].default
-_FEWEST_EPOCHS = 3  # for a trend
+_FEWEST_EPOCHS = 3  # With fewer, there is no trend.
 _FEWEST_STEPS = 50  # With fewer, a network has hardly left its initial state.
-_GOOD = 0.98  # Above this accuracy, a little more is not worth a warning.
+_GOOD = 0.98  # Above this accuracy, room for improvement is not worth a warning.
 _FAIR = 0.9  # Below this accuracy, we look for a reason.
 _FEWEST_SAMPLES = 5  # With fewer test samples, the recall of a class is not judged.
-_FEWEST_PER_CLASS = 5  # With fewer samples per class in a batch, the scatter within a class is mostly noise.
-_ZERO = 1e-9  # Smaller eigenvalues are 0 within rounding error.
+_FEWEST_PER_CLASS = 5  # With fewer samples per class in a batch, the within-class scatter is mostly noise.
+_ZERO = 1e-9  # Smaller eigenvalues are 0 up to rounding error.
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One statement about a run, in complete sentences: `what` it is, `why` we think so, and what to `do`."""
+    """A finding about a run, in complete sentences: `what` was found, `why` we think so, and what to `do`."""
 
     severity: Literal["problem", "warning", "good"]
     what: str
@@ -45,7 +45,7 @@ Check = Callable[[RunHistory], Finding | None]
 
 
 def diagnose(rows: Sequence[Row], config: RunConfig) -> list[Finding]:
-    """Return the findings about a run, given the rows of its metrics.jsonl: problems first, then warnings.
+    """Return the findings about a run, problems first and then warnings; `rows` is the content of its metrics.jsonl.
 
     A healthy run has a single finding with severity "good".
     """
@@ -60,10 +60,10 @@ def diagnose(rows: Sequence[Row], config: RunConfig) -> list[Finding]:
 
 
 def _healthy(run: RunHistory) -> Finding:
-    seen = [f"The loss is finite ({len(run.epochs)} of {run.config.epochs} epochs)"]
+    seen = [f"The loss is finite after {len(run.epochs)} of {run.config.epochs} epochs"]
     if run.eigenvalues:
         last = run.eigenvalues[-1]
-        seen.append(f"the {len(last)} eigenvalues of the last batch are {last[0]:.3g} to {last[-1]:.3g}")
+        seen.append(f"the {len(last)} eigenvalues of the last batch range from {last[0]:.3g} to {last[-1]:.3g}")
     if run.accuracies:
         seen.append(f"the best validation accuracy is {percent(max(run.accuracies), 1)}")
     if _short(run):
@@ -77,15 +77,15 @@ def incomplete(run: RunHistory) -> Finding | None:
     if run.summary and done:
         return None
     if run.summary:
-        do = "Nothing, if deeplda evaluate reports the scores you expect. Otherwise train again."
-        return _warning("The training history of this run is lost.", "The metrics have a summary but no epochs.", do)
+        do = "Nothing, if deeplda evaluate reports the scores you expect. Otherwise, train again."
+        return _warning("The training history of this run is lost.", "The metrics contain a summary but no epochs.", do)
     do = "Resume it with deeplda train --resume --run RUN. If it fails again, the error message tells you why."
     if not done:
         do += f" If the message says that values are not finite, start a new run with {_lower_rate(run.config)}."
     return Finding(
         "warning" if done else "problem",
         f"The run is not finished: {done} of {run.config.epochs} epochs are done.",
-        "The metrics have no summary, so the run was stopped, it failed, or it is still running.",
+        "The metrics contain no summary, so the run was stopped, failed or is still running.",
         do,
     )
 
@@ -96,7 +96,7 @@ def loss_not_finite(run: RunHistory) -> Finding | None:
         return None
     return _problem(
         f"The loss is not finite from epoch {broken[0]} on.",
-        "The weights overflowed, and nothing was learnt after that. Usually the learning rate is too large.",
+        "The weights overflowed, and nothing was learnt after that. The usual cause is too large a learning rate.",
         f"Train again with {_lower_rate(run.config)}. If that fails too, look for NaN or huge values in the data.",
     )
 
@@ -109,9 +109,9 @@ def few_steps(run: RunHistory) -> Finding | None:
     size, epochs = run.config.batch_size, len(run.epochs)
     return _problem(
         f"The network was hardly trained: {counted(run.steps, 'step')} in {counted(epochs, 'epoch')}.",
-        f"With batches of {size:,} samples, an epoch of this data has {counted(run.steps // epochs, 'step')}. Even our "
+        f"With batches of {size:,} samples, an epoch on this data has {counted(run.steps // epochs, 'step')}. Even our "
         "shortest recipe, quick on CIFAR-10, takes 96.",
-        f"Train with a smaller --batch-size ({size} here) that still holds a few samples of each class, and with more "
+        f"Train with a smaller --batch-size ({size} here) that still leaves a few samples of each class, and with more "
         f"--epochs ({epochs} here).",
     )
 
@@ -124,13 +124,13 @@ def worse_than_chance(run: RunHistory) -> Finding | None:
         return None
     return _problem(
         f"The learning rate is too large: the loss is {loss:.3g} after {len(run.epochs)} epochs.",
-        f"Guessing among {run.groups} classes has a loss of {chance:.2f}, so training made the network worse.",
+        f"Guessing among {run.groups} classes gives a loss of {chance:.2f}, so training made the network worse.",
         f"Train again with {_lower_rate(run.config)}.",
     )
 
 
 def no_progress(run: RunHistory) -> Finding | None:
-    """The training batches are separated poorly, and no better at the end than at the start."""
+    """Report training batches that are poorly separated and hardly improved during training."""
     best = max(run.separation)
     poor = best < (1 if run.discriminant else -0.5 * math.log(run.groups or 2))
     if _short(run) or not poor or best - min(run.separation) > 0.1:
@@ -149,7 +149,7 @@ def no_progress(run: RunHistory) -> Finding | None:
 
 
 def unstable(run: RunHistory) -> Finding | None:
-    """The separation of the training batches and the validation accuracy both keep falling back."""
+    """Report a run in which the separation of the training batches and the validation accuracy both fall repeatedly."""
     steps = [after - before for before, after in pairwise(run.separation)]
     path = sum(map(abs, steps))
     lost = -sum(step for step in steps if step < 0) / path if path else 0.0
@@ -163,8 +163,8 @@ def unstable(run: RunHistory) -> Finding | None:
     before, after = run.accuracies[epoch - 2 : epoch]
     return _warning(
         "Training is unstable: the learning rate is too large.",
-        f"{percent(lost, 1)} of the movement in class separation was backwards, and the validation accuracy fell from "
-        f"{percent(before, 1)} to {percent(after, 1)} in epoch {epoch}.",
+        f"{percent(lost, 1)} of the change in class separation was for the worse, and the validation accuracy fell "
+        f"from {percent(before, 1)} to {percent(after, 1)} in epoch {epoch}.",
         f"Train again with {_lower_rate(run.config)}, or with larger batches.",
     )
 
@@ -175,14 +175,14 @@ def guessing(run: RunHistory) -> Finding | None:
     part, scores = run.final
     chance, balanced = 1 / len(scores.confusion), next(iter(scores.predictors.values())).balanced_accuracy
     least = chance + 2 * math.sqrt(chance * (1 - chance) / scores.n)
-    # With a handful of samples nothing can be concluded: all of them may be guessed correctly.
+    # A handful of samples proves nothing, because all of them may be guessed correctly.
     if balanced > least or least >= 1:
         return None
     return _problem(
-        f"The model is no better than guessing: its balanced accuracy on the {part} part is {percent(balanced, 1)}.",
+        f"The model is no better than guessing: its balanced accuracy on the {part} set is {percent(balanced, 1)}.",
         f"With {len(scores.confusion)} classes, guessing gives about {percent(chance, 1)}.",
-        "Check that the labels belong to their samples. Then try a lower and a higher learning rate than "
-        f"{run.config.learning_rate:g}, and more epochs than {len(run.epochs)}.",
+        "Check that the labels match the samples. Then try learning rates below and above "
+        f"{run.config.learning_rate:g}, and more than {counted(len(run.epochs), 'epoch')}.",
     )
 
 
@@ -195,10 +195,10 @@ def small_batch(run: RunHistory) -> Finding | None:
     return Finding(
         "problem" if share < 2 else "warning",
         f"The batch is too small for {run.groups} {kind}.",
-        f"{size} samples are {share:.3g} for each. That is too few to estimate the scatter within a class, so the "
-        "eigenvalues of such a batch are large whatever the network does.",
+        f"On average, a batch of {size} contains {share:.3g} samples of each. That is too few to estimate the "
+        "within-class scatter, so the eigenvalues of such a batch are large whatever the network does.",
         f"Train with --batch-size {_FEWEST_PER_CLASS * run.groups} or more; the paper's batches hold 15 to 100 samples "
-        "per class. If memory is short, use smaller images (--image-size) or a narrower network (--width).",
+        "per class. If memory runs short, use smaller images (--image-size) or a narrower network (--width).",
     )
 
 
@@ -212,7 +212,7 @@ def rare_class(run: RunHistory) -> Finding | None:
         return None
     return _warning(
         f"Batches contain about {share * run.config.batch_size:.1f} samples of class {run.class_name(rarest)}.",
-        f"It makes up {percent(share, 1)} of the data, and a class with one sample in a batch has no spread there.",
+        f"The class makes up {percent(share, 1)} of the data, and a class with one sample in a batch has no scatter.",
         f"Train with --batch-size {math.ceil(_FEWEST_PER_CLASS / share)} or more, and --class-weight balanced.",
     )
 
@@ -224,7 +224,7 @@ def narrow_embedding(run: RunHistory) -> Finding | None:
     return _warning(
         f"The embedding has {counted(width, 'dimension')} for {classes} classes.",
         f"{classes} classes differ in up to {classes - 1} directions. With only {width}, the loss can be very good "
-        "although classes overlap.",
+        "even if classes overlap.",
         f"Omit --embedding-dim, or set it to {classes - 1} or more.",
     )
 
@@ -237,8 +237,8 @@ def dead_outputs(run: RunHistory) -> Finding | None:
         f"{counted(dead, 'output dimension')} {_is(dead)} dead.",
         "An output with the same value for every sample separates nothing, and it cannot recover: a ReLU that is "
         "always 0 has no gradient.",
-        f"Train again with {_lower_rate(run.config)} or another --seed. A network whose last layer is linear cannot "
-        "die like this.",
+        f"Train again with {_lower_rate(run.config)} or a different --seed. This does not happen to a network "
+        "whose last layer is linear.",
     )
 
 
@@ -249,17 +249,17 @@ def flat_output(run: RunHistory) -> Finding | None:
     alpha, width, valid = run.config.alpha, run.config.width, len(run.eigenvalues[-1])
     do = f"make the network wider (--width, {width:g} here); a custom network needs at least {valid} units per layer."
     if alpha < 1:
-        do = f"Raise --alpha ({alpha:g} here) to 1, as lower values reward copies. If that does not help, {do}"
+        do = f"Raise --alpha ({alpha:g} here) to 1, because lower values reward copies. If that does not help, {do}"
     return _problem(
-        f"{empty} of {valid} eigenvalues {_is(empty)} 0 within rounding error.",
-        f"The network's output lies in {valid - empty} dimensions, however wide it is: a hidden layer is narrower than "
-        f"{valid}, or some outputs are constant or copies of each other.",
+        f"{empty} of {valid} eigenvalues {_is(empty)} 0 up to rounding error.",
+        f"Whatever its width, the network's output lies in {counted(valid - empty, 'dimension')}: either a hidden "
+        f"layer is narrower than {valid}, or some outputs are constant or copies of each other.",
         do[0].upper() + do[1:],
     )
 
 
 def stuck_eigenvalues(run: RunHistory) -> Finding | None:
-    """In the last two epochs, some directions separated the classes no better than chance."""
+    """Report directions that separated the classes no better than chance in the last two epochs."""
     if run.groups is None:
         return None
     config, size = run.config, run.config.batch_size
@@ -270,22 +270,22 @@ def stuck_eigenvalues(run: RunHistory) -> Finding | None:
     valid, rate, highest = len(run.eigenvalues[-1]), config.learning_rate, _highest_rate(config)
     one_sided = config.statistic in ("smallest", "hotelling")
     steps = {
-        f"lower the learning rate: {_lower_rate(config)}; our recipes use at most {highest:g}": rate > highest,
+        f"lower the learning rate: {_lower_rate(config)}, as our recipes use at most {highest:g}": rate > highest,
         "use --statistic pillai or wilks, which improve all directions at once": one_sided,
         f"raise --alpha ({config.alpha:g} here) towards 1": config.alpha < 1,
         f"train longer (--epochs, {config.epochs} here)": True,
-        f"try another learning rate ({rate:g} here)": rate <= highest,
+        f"try a different learning rate ({rate:g} here)": rate <= highest,
     }
     return _problem(
         f"{stuck} of {valid} eigenvalues {_is(stuck)} stuck: the smallest is {run.eigenvalues[-1][0]:.2g}.",
         f"It was {run.eigenvalues[0][0]:.2g} after the first epoch; random labels would give about {noise:.2g} in "
-        f"batches of {size}. In {stuck} of {valid} directions the classes are not separated at all.",
+        f"batches of {size}. In {stuck} of {valid} directions, the classes are not separated at all.",
         f"Try these in order: {'; '.join(step for step, helps in steps.items() if helps)}.",
     )
 
 
 def class_not_learnt(run: RunHistory) -> Finding | None:
-    """The worst class is recognised less than half as often as the others."""
+    """Report the worst class if its recall is less than half the median recall of the others."""
     if run.final is None:
         return None
     part, scores = run.final
@@ -301,16 +301,16 @@ def class_not_learnt(run: RunHistory) -> Finding | None:
     confused_with, lost = classes[worst].confused_with, recall <= 1 / len(classes)
     assert confused_with is not None  # a recall this low has mistakes
     name, other = run.class_name(worst), run.class_name(confused_with)
-    do = f"Look at samples of {name} and {other}. Are the labels correct, and can you tell them apart? Add samples."
+    do = f"Look at samples of {name} and {other}. Are the labels correct, and can you tell the two apart? Add samples."
     counts = run.class_counts
     if run.config.class_weight is None and counts and counts[worst] < 0.6 * mean(counts):
-        do = f"It is rarer than the others: train with --class-weight balanced, or add samples of {name}."
+        do = f"The class is rarer than the others. Train with --class-weight balanced, or add samples of {name}."
     return Finding(
         "problem" if lost else "warning",
         f"Class {name} was {'not' if lost else 'hardly'} learnt: only {percent(recall, 1)} of its samples are "
         "recognised.",
-        f"For the other classes it is {percent(others, 1)}. On the {part} part, {classes[worst].mistakes} of its "
-        f"{classes[worst].n} samples are mistaken for {other}.",
+        f"For the other classes, the median is {percent(others, 1)}. In the {part} set, {classes[worst].mistakes} of "
+        f"the {classes[worst].n} samples of this class are mistaken for {other}.",
         do,
     )
 
@@ -322,19 +322,20 @@ def harder_test_part(run: RunHistory) -> Finding | None:
     if validation - test.accuracy <= max(0.05, _margin(test, run.validation[-1])):
         return None
     return _warning(
-        f"The test part is harder than the validation part: {percent(test.accuracy, 1)} against "
+        f"The test set is harder than the validation set: the accuracy is {percent(test.accuracy, 1)}, compared with "
         f"{percent(validation, 1)}.",
-        "The difference is larger than chance. Unless you provided validation samples, they were split off the "
-        "training part. Either the test samples come from another source, or there are copies of training samples "
-        "among the validation samples.",
-        "Compare samples of both parts, and choose settings on validation samples like those the model is meant for.",
+        "Chance alone does not explain the difference. Unless you provided a validation set, it was split off the "
+        "training set. Either the test samples come from a different source, or the validation set contains copies of "
+        "training samples.",
+        "Compare samples from both sets, and choose settings on validation samples that resemble the data the model is "
+        "meant for.",
     )
 
 
 def overfits(run: RunHistory) -> Finding | None:
-    """Training batches are well separated but validation samples are not, or less well than in earlier epochs.
+    """Report well-separated training batches if the validation accuracy is much lower, or lower than in earlier epochs.
 
-    No training accuracy is logged, so the training batches have to stand in for it.
+    No training accuracy is logged, so it is estimated from the training batches.
     """
     if not _validated(run):
         return None
@@ -343,21 +344,24 @@ def overfits(run: RunHistory) -> Finding | None:
     epoch, highest = run.validation.index(best), percent(best.accuracy, 1)
     late = mean(scores.accuracy for scores in run.validation[-3:])
     if training - best.accuracy >= 0.1:
-        why = f"{evidence}, so training samples are separated, but only {highest} of validation samples are correct."
+        why = (
+            f"{evidence}, so the training samples are well separated, but only {highest} of the validation samples are "
+            "classified correctly."
+        )
     elif best.accuracy - late >= max(0.03, 3 * standard_error(best)) and run.separation[-1] > run.separation[epoch]:
         why = (
             f"The validation accuracy was best in epoch {epoch + 1} ({highest}) and averaged {percent(late, 1)} in the "
-            "last three, while the training batches were separated better and better."
+            "last three epochs, while the separation of the training batches improved."
         )
     else:
         return None
     config = run.config
     steps = {
         "more training samples": True,
-        "for images --flip and --translate 2": not config.flip and not config.translate,
+        "--flip and --translate 2 for images": not config.flip and not config.translate,
         f"a larger --weight-decay ({config.weight_decay:g} here)": True,
         f"a smaller --width ({config.width:g} here)": True,
-        "--patience 5 to stop in time": config.patience is None,
+        "--patience 5 to stop earlier": config.patience is None,
     }
     do = f"These can help: {', '.join(step for step, helps in steps.items() if helps)}."
     return _warning("The network overfits.", why, do)
@@ -371,14 +375,14 @@ def ended_early(run: RunHistory) -> Finding | None:
         return None
     before, last = max(run.accuracies[:start]), run.accuracies[-1]
     return _warning(
-        f"Training ended too early: the validation accuracy was still rising, to {percent(last, 1)}.",
-        f"Before the last third of the {len(run.epochs)} epochs, the best was {percent(before, 1)}.",
+        f"Training ended too early: the validation accuracy was still rising and reached {percent(last, 1)}.",
+        f"Before the last third of the {len(run.epochs)} epochs, the highest was {percent(before, 1)}.",
         f"Train with --epochs {2 * len(run.epochs)} or more.",
     )
 
 
 def underfits(run: RunHistory) -> Finding | None:
-    """Neither the training batches nor the validation accuracy improve any more, and the accuracy is not good."""
+    """Report a low validation accuracy if it has levelled off along with the separation of the training batches."""
     third = max(2, run.third)
     if not _validated(run) or len(run.epochs) < 2 * third or run.rise(len(run.epochs) - third) > 0:
         return None
@@ -389,7 +393,7 @@ def underfits(run: RunHistory) -> Finding | None:
         f"The network underfits: its validation accuracy has levelled off at {percent(best, 1)}.",
         f"In the last {third} epochs, neither the validation accuracy nor the separation of the training batches "
         "improved.",
-        f"Try a wider network (--width {2 * run.config.width:g}) or another one (--network). If that does not help, "
+        f"Try a wider network (--width {2 * run.config.width:g}) or a different one (--network). If that does not help, "
         "the data may not contain more information.",
     )
 
@@ -397,9 +401,10 @@ def underfits(run: RunHistory) -> Finding | None:
 def _training_accuracy(run: RunHistory) -> tuple[float, str]:
     """Return a lower bound on the training accuracy at the end, and the evidence for it.
 
-    C normally distributed classes with C - 1 equal eigenvalues v are 2 sqrt(C v / 2) within-class deviations apart, so
-    at most C - 1 times the tail beyond half of that is misclassified; the smallest v stands for all. With fewer
-    eigenvalues nothing follows. For cross-entropy, the bound is the mean probability of the true class.
+    C normally distributed classes with C - 1 equal eigenvalues v are 2 sqrt(C v / 2) within-class standard deviations
+    apart, so the misclassified fraction is at most C - 1 times the tail beyond half this distance. The bound uses the
+    smallest eigenvalue as v; with fewer than C - 1 eigenvalues it is 0. For cross-entropy, it is the (geometric) mean
+    probability of the true class.
     """
     if not run.discriminant:
         loss = median(row.loss for row in run.epochs[-run.third :])
@@ -413,24 +418,27 @@ def _training_accuracy(run: RunHistory) -> tuple[float, str]:
 
 
 def _margin(first: Scores, second: Scores) -> float:
-    """Return the difference of two accuracies that chance may explain: three standard errors."""
+    """Return the largest difference between two accuracies that chance may explain: three standard errors."""
     return 3 * math.hypot(standard_error(first), standard_error(second))
 
 
 def _count_below(run: RunHistory, limit: float) -> int:
-    """Return how many eigenvalues were below `limit` in both of the last two epochs; 0 if that is not known."""
+    """Return the smaller of the last two epochs' counts of eigenvalues below `limit`, or 0 if they are unknown."""
     if run.groups is None or len(run.eigenvalues) < 2:
         return 0
     return min(sum(v < limit for v in found) for found in run.eigenvalues[-2:])
 
 
 def _highest_rate(config: RunConfig) -> float:
-    """Return the highest learning rate in our recipes for this optimiser; for muon, that of all but the filters."""
+    """Return the highest learning rate in our recipes for this optimiser (for muon, not the one for the filters)."""
     return 5.0 if config.optimizer == "muon" else 1.0
 
 
 def _lower_rate(config: RunConfig) -> str:
-    """Return a tenth of the learning rate, at most the default, as an option; for muon, both learning rates."""
+    """Return the command-line option that divides the learning rate by ten, capped at the default.
+
+    For muon, return the options that divide both learning rates by ten.
+    """
     if config.optimizer == "muon":
         filters = config.filter_learning_rate
         return (
@@ -456,8 +464,8 @@ _UNTRAINED: tuple[Check, ...] = (few_steps, worse_than_chance, no_progress)
 _NOT_LEARNT: tuple[Check, ...] = (*_UNTRAINED, guessing)
 # A poor fit is reported only if nothing else explains it.
 _NOT_FITTED: tuple[Check, ...] = (*_NOT_LEARNT, unstable, small_batch, rare_class, narrow_embedding)
-# Checks of a run with at least one epoch and a finite loss, in this order, each with the checks whose findings make it
-# superfluous.
+# The checks for a run with at least one epoch and a finite loss, in this order, each with the checks whose findings
+# make it redundant.
 _CHECKS: dict[Check, tuple[Check, ...]] = {
     few_steps: (),
     worse_than_chance: (few_steps,),

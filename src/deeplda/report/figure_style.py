@@ -1,4 +1,4 @@
-"""The look of all figures (sizes, fonts, a colour, line and marker for each class), and how they are saved."""
+"""The style of all figures (sizes, fonts, and a colour, line style and marker for each class), and saving them."""
 
 from __future__ import annotations
 
@@ -48,28 +48,28 @@ _SETTINGS: Any = {
     "xtick.labelcolor": "black",
     "ytick.labelcolor": "black",
     "image.interpolation": "nearest",
-    # A dollar sign in a class name does not start a formula.
+    # A dollar sign in a class name must not start a formula.
     "text.parse_math": False,
-    # The same data gives the same bytes, and text stays text instead of outlines.
+    # Write text as text, not as outlines, and always write the same bytes for the same data.
     "svg.fonttype": "none",
     "svg.hashsalt": "deeplda",
     "savefig.dpi": 150,
 }
-# Okabe and Ito's eight, pale yellow last, and two more that differ from them also for colour-blind readers.
+# Okabe and Ito's eight colours, pale yellow last, and two more that colour-blind readers can distinguish from them.
 _COLOURS = (
     "#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#000000", "#F0E442", "#882255", "#5B3FD6",
 )  # fmt: skip
 _LINES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1.5, 1, 1.5)))
 _MARKERS = "osD^vPX<>*"
-# About this many letters of the smallest font fit side by side.
+# The approximate number of letters of the smallest font that fit on one line.
 _LETTERS = 100
-# Metadata that depends on time and version is left out: the same data gives the same bytes.
+# Omit metadata that depends on the time or on versions, so that the same data gives the same bytes.
 _NO_METADATA = {"Creator": None, "Date": None, "Format": None, "Type": None}
 
 
 @dataclass(frozen=True)
 class ClassStyle:
-    """How one class is drawn: a colour "#rrggbb", and a line style and a marker as matplotlib defines them."""
+    """The style of one class: a colour ("#rrggbb"), and a matplotlib line style and marker."""
 
     colour: str
     line: Any
@@ -79,8 +79,8 @@ class ClassStyle:
 def class_styles(classes: int) -> list[ClassStyle]:
     """Return one style per class.
 
-    There are ten colours; from the ninth class on, line styles change too, so that up to 32 classes all differ.
-    Markers also differ among any ten consecutive classes.
+    There are ten colours. The line style changes every eight classes, so that up to 32 classes can be distinguished.
+    Any ten consecutive classes also have different markers.
     """
     shades, markers = len(_COLOURS), len(_MARKERS)
     return [
@@ -89,7 +89,7 @@ def class_styles(classes: int) -> list[ClassStyle]:
     ]
 
 
-# Decorates a function to draw with our settings without changing matplotlib's own.
+# A decorator that makes a function draw with our settings without changing matplotlib's own.
 in_style = rc_context(_SETTINGS)
 
 
@@ -113,7 +113,7 @@ def grid_of(figure: Figure, count: int, columns: int, **keywords: Any) -> AxesAr
 
 
 def short(name: str, longest: int = 28) -> str:
-    """Return a name of at most `longest` letters; longer names lose their middle, the least telling part."""
+    """Shorten a name to at most `longest` letters by cutting out its middle, the least informative part."""
     if len(name) <= longest:
         return name
     end = (longest - 1) // 2
@@ -121,7 +121,7 @@ def short(name: str, longest: int = 28) -> str:
 
 
 def class_legend(figure: Figure, class_names: Sequence[str], *, lines: bool, note: str = "") -> None:
-    """Add a legend of the classes below the figure, as lines or as markers, under a note."""
+    """Add a legend for the classes below the figure, with lines or markers and a note above them."""
     handles = []
     for style in class_styles(len(class_names)):
         line: Any = style.line if lines else "none"
@@ -140,13 +140,13 @@ def figure_legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str],
     legend = figure.legend(
         handles, [""] * len(labels), loc="outside lower center", ncols=columns, title=note or None, title_fontsize=8
     )
-    # Set afterwards, as matplotlib leaves out labels that start with an underscore.
+    # Set the labels afterwards, because matplotlib omits labels that start with an underscore.
     for text, label in zip(legend.get_texts(), labels, strict=True):
         text.set_text(label)
 
 
 def percent_tick(value: float, _place: int | None = None) -> str:
-    """Format a tick of an axis of shares without trailing zeros: "50 %", "92.5 %"."""
+    """Format a fraction on an axis as a percentage without trailing zeros, such as "50 %" or "92.5 %"."""
     return f"{100 * value:g} %"
 
 
@@ -160,7 +160,7 @@ def save(figure: Figure, folder: Path, name: str) -> tuple[Path, Path]:
 
 
 def svg(figure: Figure) -> str:
-    """Return the figure as an <svg> element: text stays text, and the same data gives the same string."""
+    """Return the figure as an <svg> element. Text stays text, and the same data gives the same string."""
     text = _rendered(figure, "svg").decode()
     return text[text.index("<svg") :]
 
@@ -169,10 +169,10 @@ def svg(figure: Figure) -> str:
 def _rendered(figure: Figure, kind: str) -> bytes:
     stream = io.BytesIO()
     with warnings.catch_warnings():
-        # A letter missing from our font is a box in the PNG; in the SVG the reader's own fonts show it.
+        # A letter missing from our font becomes a box in the PNG; in the SVG, the reader's own fonts display it.
         warnings.filterwarnings("ignore", "Glyph .* missing from")
         if isinstance(figure.get_layout_engine(), ConstrainedLayoutEngine):
-            # Fix the layout after the first time: each further drawing would shift things a little.
+            # Fix the layout after the first drawing, because each further one would shift things a little.
             figure.draw_without_rendering()
             figure.set_layout_engine("none")
         figure.savefig(stream, format=kind, metadata=_NO_METADATA if kind == "svg" else {"Software": None})

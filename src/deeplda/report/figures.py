@@ -1,6 +1,6 @@
 """Figures for papers and slides, drawn with matplotlib.
 
-Each function returns (figure, axes). They do not use pyplot, so no state is kept and no window opens.
+Each function returns (figure, axes). None of them uses pyplot, so there is no global state and no window opens.
 """
 
 from __future__ import annotations
@@ -58,17 +58,17 @@ __all__ = [
 
 Pixels = NDArray[np.uint8]
 
-# Densities: panels, and points of a curve.
+# Densities: the maximum number of panels, the number of columns, and the number of points per curve.
 _MOST_DIMENSIONS, _DENSITY_COLUMNS, _DENSITY_POINTS = 12, 3, 240
-# Embedding: with more points than this they are stored as pixels, as the SVG would grow by a megabyte per 10,000.
+# Embedding: more points than this are stored as pixels, because shapes add a megabyte per 10,000 points to the SVG.
 _MOST_SHAPES = 2_000
-# Embedding: with more classes than this their names are not written; the size of a name as a share of the plane, and
-# how often overlapping names are pushed apart at most.
+# Embedding: the maximum number of classes whose names are written, the size of a name as a fraction of the plane, and
+# the maximum number of rounds in which overlapping names are pushed apart.
 _MOST_NAMES, _NAME_SIZE, _ROUNDS = 15, (0.14, 0.045), 50
-# Confusion matrix: with more classes than this, cells have no counts, and axes have no names.
+# Confusion matrix: the maximum number of classes with counts in the cells, and with names on the axes.
 _MOST_COUNTS, _MOST_TICKS = 12, 45
 _MOST_MISTAKES, _MISTAKE_COLUMNS = 24, 6
-# Rows of images: number of images in a row, and the white gap between them as a share of their width.
+# Rows of images: the minimum and maximum number of images in a row, and the white gap as a fraction of their width.
 _FEWEST_IMAGES, _MOST_IMAGES, _GAP = 5, 10, 1 / 12
 
 
@@ -76,11 +76,11 @@ _FEWEST_IMAGES, _MOST_IMAGES, _GAP = 5, 10, 1 / 12
 def densities(
     embedding: Floats, labels: Integers, class_names: Sequence[str], *, title: str = ""
 ) -> tuple[Figure, AxesArray]:
-    """Draw the density of each output by class, as in the paper's Figs. 1 to 3: embedding (n, d), labels (n,).
+    """Draw the density of each class along each output, as in the paper's Figs. 1 to 3.
 
-    Each panel names the class that its dimension separates best from the others and emphasises it. The curves of a
-    panel are scaled to the same height; otherwise a tightly clustered class would dwarf the others. At most twelve
-    dimensions are shown.
+    `embedding` has shape (n, d) and `labels` (n,). Each panel names and emphasises the class that its dimension best
+    separates from the others. The curves in a panel are scaled to the same height; otherwise a tightly clustered class
+    would dwarf the others. At most twelve dimensions are shown.
     """
     dimensions, labels = embedding.shape[1], np.asarray(labels)
     shown = min(dimensions, _MOST_DIMENSIONS)
@@ -92,9 +92,9 @@ def densities(
         _draw_densities(axes, np.asarray(embedding[:, j], np.float64), labels, styles, best[j])
         separated = f": {short(class_names[best[j]], 18)}" if best[j] >= 0 else ""
         axes.set_title(f"dimension {j + 1}{separated}", loc="left")
-    note = "curves are scaled to the same height; the class named in a title is separated best"
+    note = "curves are scaled to the same height; each title names the class that is separated best"
     if shown < dimensions:
-        note = f"the first {shown} of {dimensions} dimensions, {dimensions - shown} not shown\n{note}"
+        note = f"the first {shown} of {dimensions} dimensions ({dimensions - shown} not shown)\n{note}"
     class_legend(figure, class_names, lines=True, note=note)
     return figure, panels
 
@@ -107,15 +107,15 @@ def dimension_power(
     *,
     title: str = "",
 ) -> tuple[Figure, AxesArray]:
-    """Draw how well each dimension alone separates the classes: its Fisher ratio and the accuracy of LDA in it.
+    """Draw the Fisher ratio of each dimension and the accuracy of LDA in this dimension alone.
 
     Args:
-        fisher, accuracy: (d,) for one run; or by name for several runs, each (d,) or (seeds, d). The dimensions of
-            different runs do not correspond, so those of several runs are compared in descending order.
-        labels: names of the dimensions of one run, such as the classes they separate.
+        fisher, accuracy: (d,) for one run; for several runs, a mapping from names to arrays (d,) or (seeds, d). The
+            dimensions of different runs do not correspond, so each run's values are sorted in descending order.
+        labels: names for the dimensions of one run, such as the classes they separate.
     """
     if isinstance(fisher, Mapping) != isinstance(accuracy, Mapping):
-        raise ValueError(got("only one of fisher and accuracy is by name", need="both", do="name the runs in both"))
+        raise ValueError("only one of fisher and accuracy is a mapping from names: pass both as mappings, or neither")
     if isinstance(fisher, Mapping) and isinstance(accuracy, Mapping):
         figure, panels = _two_panels(2.6, title)
         _draw_ranked(panels[0], fisher)
@@ -141,7 +141,7 @@ def embedding_plane(
     axis_names: Sequence[str] = ("first discriminant coordinate", "second discriminant coordinate"),
     title: str = "",
 ) -> tuple[Figure, Axes]:
-    """Draw samples in their first two discriminant coordinates (n, 2), with the name of each class at its centre."""
+    """Draw samples in their first two discriminant coordinates (n, 2), with each class's name at its centre."""
     figure = new_figure(4.2, title)
     axes = figure.subplots()
     many = len(labels) > _MOST_SHAPES
@@ -169,13 +169,13 @@ def confusion_matrix(
 ) -> tuple[Figure, Axes]:
     """Draw how often each true class (row) was predicted as each class (column).
 
-    A cell shows the count, its colour the share of the row.
+    Each cell shows the count, and its colour shows the fraction of the row.
     """
     counts, share = np.asarray(confusion), row_shares(confusion)
     classes = len(counts)
     figure = new_figure(min(0.82 * WIDTH, 1.6 + 0.5 * classes), title)
     axes = figure.subplots()
-    # The colour follows the square root of the share, so that rare mistakes are visible.
+    # The colour scales with the square root of the fraction, so that rare mistakes are visible.
     image = axes.imshow(share, cmap="Blues", norm=PowerNorm(0.5, 0, 1))
     if classes <= _MOST_COUNTS:
         for (i, j), count in np.ndenumerate(counts):
@@ -191,7 +191,7 @@ def confusion_matrix(
     axes.set_ylabel("true")
     axes.spines[:].set_visible(False)
     form = FuncFormatter(percent_tick)
-    bar = figure.colorbar(image, ax=axes, shrink=0.6, format=form, label="share of the true class")
+    bar = figure.colorbar(image, ax=axes, shrink=0.6, format=form, label="fraction of the true class")
     bar.outline.set_visible(False)
     return figure, axes
 
@@ -205,9 +205,9 @@ def worst_mistakes(
     *,
     title: str = "",
 ) -> tuple[Figure, AxesArray]:
-    """Draw images n x C x H x W in the given order, with true class, predicted class and its probability.
+    """Draw images n x C x H x W in the given order, each with its true class, predicted class and probability.
 
-    At most the first 24 are shown. Without any, the figure says "no mistakes".
+    At most the first 24 images are shown. If there are none, the figure says "no mistakes".
     """
     count = min(len(images), _MOST_MISTAKES)
     if not count:
@@ -229,16 +229,16 @@ def worst_mistakes(
 
 @in_style
 def reconstructions(originals: Pixels, reconstructions: Pixels, *, title: str = "") -> tuple[Figure, AxesArray]:
-    """Draw images n x C x H x W above their reconstructions; at most the first ten."""
+    """Draw at most the first ten images n x C x H x W above their reconstructions."""
     if originals.shape != reconstructions.shape:
-        what = f"originals of shape {originals.shape}, reconstructions {reconstructions.shape}"
+        what = f"originals has shape {originals.shape}, reconstructions has shape {reconstructions.shape}"
         raise ValueError(got(what, need="the same shape", do="pass one reconstruction per image"))
     return _rows({"original": originals, "reconstruction": reconstructions}, title)
 
 
 @in_style
 def subclass_sheet(images_by_subclass: Mapping[str, Pixels], *, title: str = "") -> tuple[Figure, AxesArray]:
-    """Draw one row per subclass: its name and its first ten images n x C x H x W."""
+    """Draw one row per subclass, with its name and its first ten images n x C x H x W."""
     return _rows(images_by_subclass, title)
 
 
@@ -300,7 +300,7 @@ def _name_classes(axes: Axes, points: NDArray[np.float64], labels: Integers, cla
 
 
 def _draw_bars(axes: Axes, values: Floats, labels: Sequence[str] | None, *, shares: bool) -> None:
-    """Draw one bar per dimension with its value; an infinite one is as long as the longest finite one."""
+    """Draw one bar per dimension, labelled with its value; an infinite bar is as long as the longest finite one."""
     finite = np.where(np.isfinite(values), values, np.nan)
     longest = np.nanmax(finite, initial=0.0) or 1.0
     places = np.arange(1, len(values) + 1)
@@ -314,7 +314,7 @@ def _draw_bars(axes: Axes, values: Floats, labels: Sequence[str] | None, *, shar
 
 
 def _draw_ranked(axes: Axes, values: Mapping[str, Floats]) -> None:
-    """Draw the dimensions of each run in descending order: each seed as a thin line, their mean as a thick one."""
+    """Draw the values of each run in descending order, with a thin line per seed and a thick line for their mean."""
     for style, found in zip(class_styles(len(values)), values.values(), strict=True):
         seeds = np.atleast_2d(np.asarray(found, np.float64))
         ranked = -np.sort(-np.where(np.isfinite(seeds), seeds, np.nan), axis=1)
@@ -329,15 +329,15 @@ def _draw_ranked(axes: Axes, values: Mapping[str, Floats]) -> None:
 
 
 def _channels_last(images: Pixels) -> Pixels:
-    """Return images as N x H x W x 3, or as N x H x W: the first channel of images without exactly three."""
+    """Return images with three channels as N x H x W x 3; of all others, return the first channel, N x H x W."""
     if images.ndim != 4 or images.dtype != np.uint8:
-        what = f"images of shape {images.shape}, {images.dtype}"
-        raise ValueError(got(what, need="n x C x H x W, uint8", do="pass unscaled images"))
+        what = f"images has shape {images.shape} and dtype {images.dtype}"
+        raise ValueError(got(what, need="n x C x H x W and uint8", do="pass unscaled images"))
     return images.transpose(0, 2, 3, 1) if images.shape[1] == 3 else images[:, 0]
 
 
 def _show(axes: Axes, image: Pixels) -> None:
-    """Show one image, in colour or from black to white, without ticks."""
+    """Show one colour or greyscale image without ticks."""
     axes.imshow(image, cmap="gray", vmin=0, vmax=255)
     axes.set_xticks([])
     axes.set_yticks([])
@@ -345,7 +345,7 @@ def _show(axes: Axes, image: Pixels) -> None:
 
 
 def _rows(images: Mapping[str, Pixels], title: str) -> tuple[Figure, AxesArray]:
-    """Draw one strip of images per row, with its name beside it."""
+    """Draw one row of images for each name, with the name beside it."""
     columns = max(_FEWEST_IMAGES, min(_MOST_IMAGES, max(map(len, images.values()))))
     strips = [_strip(_channels_last(found[:columns]), columns) for found in images.values()]
     height, width = strips[0].shape[:2]
@@ -358,7 +358,7 @@ def _rows(images: Mapping[str, Pixels], title: str) -> tuple[Figure, AxesArray]:
 
 
 def _strip(images: Pixels, columns: int) -> Pixels:
-    """Return images N x H x W [x 3] side by side, H x W' [x 3], with room for `columns` of them."""
+    """Return images N x H x W [x 3] side by side as one image H x W' [x 3], with room for `columns` images."""
     _, height, width, *colours = images.shape
     pitch = width + max(1, round(_GAP * width))
     strip = np.full((height, columns * pitch, *colours), 255, np.uint8)

@@ -1,4 +1,4 @@
-"""HTML: elements built in Python, with all text escaped, and the self-contained document around them."""
+"""HTML elements built in Python, with all text escaped, and the self-contained document around them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SCRIPTS = ("packing.js", "classes.js", "scatter.js", "densities.js", "tables.js
 
 
 class Html(str):
-    """Text that is HTML already, and is not escaped again."""
+    """Text that is already HTML and is not escaped again."""
 
     __slots__ = ()
 
@@ -24,10 +24,11 @@ Child = str | int | Iterable["Child"]
 
 
 def element(tag: str, /, *children: Child, **attributes: str | int | float | bool | None) -> Html:
-    """Return an element: `element("a", "x < y", class_="b", aria_label="c")` is
-    `<a class="b" aria-label="c">x &lt; y</a>`.
+    """Return an HTML element.
 
-    Attributes that are None or False are omitted; those that are True have no value.
+    For example, `element("a", "x < y", class_="b", aria_label="c")` returns
+    `<a class="b" aria-label="c">x &lt; y</a>`. Attributes that are None or False are omitted; attributes that are True
+    are written without a value.
     """
     written = "".join(_attribute(key, value) for key, value in attributes.items())
     if tag in _VOID:
@@ -41,7 +42,7 @@ def together(*children: Child) -> Html:
 
 
 def data_block(identifier: str, data: object) -> Html:
-    """Return a script element with JSON. No text in the data can end it or run as a script."""
+    """Return a script element that contains `data` as JSON. No text in it can close the element or run as a script."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     return Html(f'<script type="application/json" id="{escape(identifier)}">{text}</script>')
 
@@ -49,8 +50,8 @@ def data_block(identifier: str, data: object) -> Html:
 def document(title: str, data: object, *body: Child) -> str:
     """Return the complete page in ASCII, with `data` for its script.
 
-    Its security policy allows only this style sheet, this script and inline images, so that neither the network nor
-    markup in a class name is ever used.
+    The page's security policy allows only this style sheet, this script and inline images. The page therefore never
+    uses the network, and markup in a class name has no effect.
     """
     style, script = assets()
     policy = (
@@ -82,7 +83,7 @@ def assets() -> tuple[str, str]:
 
 
 def _checksum(text: str) -> str:
-    """Return the checksum by which a security policy allows an inline text."""
+    """Return the checksum with which the security policy allows an inline style sheet or script."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 

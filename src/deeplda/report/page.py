@@ -1,4 +1,4 @@
-"""The page of one run: what was run, how good it is, its embedding, its training and its mistakes."""
+"""The report page for one run: its scores, embedding, training, mistakes and settings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MOST_HARDEST = 24
 
 
 def run_page(run: InspectedRun) -> str:
-    """Return the report of one run as HTML. The same run gives the same page, byte for byte."""
+    """Return the report on one run as HTML. The same run always gives the same page, byte for byte."""
     name, objective = wording.data_name(run.config), wording.objective_name(run.config)
     body = _header(run, name, objective), _embedding(run), _outputs(run), _training(run), _classes(run), _hardest(run)
     data = {
@@ -45,25 +45,25 @@ def run_page(run: InspectedRun) -> str:
 
 
 def _training(run: RunRecord) -> Html:
-    """Return loss, validation accuracy and eigenvalues over the epochs, as curves and as a table."""
+    """Return the loss, validation accuracy and eigenvalues over the epochs, as curves and as a table."""
     if not run.epochs:
-        return section("training", "Training", "The epochs of this run are lost: metrics.jsonl does not contain them.")
-    lead = "One value per epoch; the dashed line marks the epoch that was kept."
+        return section("training", "Training", "All epochs are missing from metrics.jsonl.")
+    lead = "One value per epoch; the dashed line marks the selected epoch."
     if run.spectra:
-        lead += " The eigenvalues of the last batch of each epoch show how well each direction separates the classes."
+        lead += " The eigenvalues, from each epoch's last batch, show how well each direction separates the classes."
     if (lost := run.summary.epochs - len(run.epochs)) > 0:
-        lead += f" metrics.jsonl has lost {counted(lost, 'epoch')}."
+        lead += f" metrics.jsonl is missing {counted(lost, 'epoch')}."
     return section(
         "training",
         "Training",
         lead,
         element("div", _training_charts(run), class_="charts"),
-        element("details", element("summary", "Values of each epoch"), epoch_table(run)),
+        element("details", element("summary", "Values by epoch"), epoch_table(run)),
     )
 
 
 def epoch_table(run: RunRecord) -> Html:
-    """Return the values of each epoch as a table."""
+    """Return a table with the values of each epoch."""
     accuracies, spectra = run.validation_accuracies, run.spectra
     columns = ["epoch", "loss", "learning rate"]
     columns += ["validation accuracy"] * bool(accuracies)
@@ -77,7 +77,7 @@ def epoch_table(run: RunRecord) -> Html:
             cells += [number_cell(value, ".4g") for value in (spectra[i][0], spectra[i][-1])]
             cells.append(number_cell(row.dead_dims, "d"))
         rows.append(cells)
-    return sortable_table("Values of each epoch", columns, rows)
+    return sortable_table("Values by epoch", columns, rows)
 
 
 def chart(title: Child, drawing: Html) -> Html:
@@ -92,15 +92,15 @@ def _header(run: InspectedRun, name: str, objective: str) -> Html:
     balanced = scores.predictors[card.predictors[0]].balanced_accuracy
     figures = [
         key_figure("test accuracy", percent(scores.accuracy), interval),
-        key_figure("balanced accuracy", percent(balanced), "mean recall of the classes"),
-        key_figure("epoch kept", f"{summary.best_epoch}", wording.kept_epoch(summary)),
+        key_figure("balanced accuracy", percent(balanced), "mean recall over the classes"),
+        key_figure("selected epoch", f"{summary.best_epoch}", wording.kept_epoch(summary)),
         key_figure("time", duration(summary.seconds), wording.effort(summary, run.environment)),
     ]
     shape = " x ".join(map(str, card.sample_shape))
-    sizes = ", ".join(f"{n:,} for {part}" for part, n in run.sizes.items())
+    sizes = ", ".join(f"{n:,} {part}" for part, n in run.sizes.items())
     what = (
-        f"{card.network} with {counted(card.embedding_dim, 'output')}, {len(run.class_names)} classes, "
-        f"{'images' if run.images else 'rows'} of {shape}: {sizes}."
+        f"{card.network} with {counted(card.embedding_dim, 'output')}; {len(run.class_names)} classes; "
+        f"{'images' if run.images else 'feature vectors'} of size {shape} ({sizes})."
     )
     mirrored = summary.mirrored.get("test")
     return header(
@@ -113,30 +113,39 @@ def _header(run: InspectedRun, name: str, objective: str) -> Html:
 
 
 def _predictors(plain: dict[str, PredictorScores], mirrored: dict[str, PredictorScores] | None) -> Html | tuple[()]:
-    """Return the scores of each predictor, also with mirror images if these were scored; the first one decides."""
+    """Return a table of the scores of each predictor, also with mirror images if available.
+
+    The first predictor makes the predictions.
+    """
     if len(plain) == 1 and not mirrored:
         return ()
-    columns = ["predictor", "accuracy", "balanced", "AUC", *(["mirrored", "balanced", "AUC"] if mirrored else [])]
+    columns = [
+        "predictor",
+        "accuracy",
+        "balanced",
+        "AUC",
+        *(["mirrored accuracy", "balanced", "AUC"] if mirrored else []),
+    ]
     head = [element("th", text, scope="col") for text in columns]
     rows = []
     for i, name in enumerate(plain):
-        hint = () if i else element("span", " decides", class_="hint")
+        hint = () if i else element("span", " makes the predictions", class_="hint")
         cells = []
         for scores in [plain[name], mirrored[name]] if mirrored else [plain[name]]:
             auc = "-" if scores.auc is None else f"{scores.auc:.4f}"
             texts = percent(scores.accuracy), percent(scores.balanced_accuracy), auc
             cells += [element("td", text) for text in texts]
         rows.append((element("th", wording.PREDICTOR_NAMES.get(name, name), hint, scope="row"), cells))
-    return scrolling("Scores of the predictors", plain_table(element("tr", head), rows, "predictors"))
+    return scrolling("Scores by predictor", plain_table(element("tr", head), rows, "predictors"))
 
 
 def _embedding(run: InspectedRun) -> Html:
     total, shown = run.sizes["test"], len(run.labels)
-    sample = f"{shown:,} of the {total:,} test samples are shown, stratified by class. " if shown < total else ""
-    axes = "The axes are the directions that separate the training classes best."
+    sample = f"{shown:,} of the {total:,} test samples are shown (stratified by class). " if shown < total else ""
+    axes = "The axes are the directions that best separate the classes in the training set."
     if "softmax" in run.card.predictors:
         axes = (
-            "Cross-entropy has no discriminant directions of its own, so the axes are those of classic LDA fitted to "
+            "Cross-entropy has no discriminant directions of its own, so the axes come from classic LDA fitted to "
             "the network's outputs for training samples."
         )
     look = "Point at a sample to see it, or focus the plot and use the arrow keys."
@@ -149,11 +158,12 @@ def _outputs(run: InspectedRun) -> Html:
     outputs = run.embedding.shape[1]
     count = min(outputs, plot_data.MOST_DIMENSIONS)
     lead = (
-        "The distribution of each class along one output of the network. If the curves do not overlap, this output "
-        "alone separates the classes. Each bar is the accuracy from one output alone; the dashed line is chance level."
+        "Each curve shows the distribution of a class along one output of the network. If the curves do not overlap, "
+        "this output alone separates the classes. Each bar shows the accuracy achieved with one output alone; the "
+        "dashed line marks chance level."
     )
     notes = [
-        f"Fisher ratio {ratio:.3g}, accuracy from this output alone {percent(accuracy)}"
+        f"Fisher ratio: {ratio:.3g}; accuracy with this output alone: {percent(accuracy)}"
         for ratio, accuracy in zip(run.fisher_ratios[:count], run.single_accuracies[:count], strict=True)
     ]
     label = element("label", "output ", element("output", 1, for_="dimension"), f" of {outputs}", for_="dimension")
@@ -172,7 +182,7 @@ def _outputs(run: InspectedRun) -> Html:
 
 
 def _accuracy_bars(accuracies: Floats, chance: float) -> Html:
-    """Return a bar for each output, as high as the accuracy from this output alone."""
+    """Return one bar per output, whose height is the accuracy with this output alone."""
     heights = np.nan_to_num(accuracies)
     highest = max(heights.max(), chance)
     bars = [
@@ -186,20 +196,20 @@ def _accuracy_bars(accuracies: Floats, chance: float) -> Html:
 
 
 def _training_charts(run: RunRecord) -> list[Html]:
-    # matplotlib takes half a second to import, and only charts need it.
+    # Importing matplotlib takes half a second, and only charts need it.
     from deeplda.report.curves import Curve, eigenvalue_curves, loss_curves, page_chart
 
     numbers, kept = [row.epoch for row in run.epochs], run.summary.best_epoch
     first, last = run.epochs[0].loss, run.epochs[-1].loss
-    label = f"Loss, {first:.3g} in the first epoch, {last:.3g} in the last"
+    label = f"Loss, from {first:.3g} in the first epoch to {last:.3g} in the last"
     charts = [chart("Loss", page_chart(loss_curves(run.epochs), label=label, kept=kept))]
     if accuracies := run.validation_accuracies:
         first, last = accuracies[0], accuracies[-1]
-        label = f"Validation accuracy, {percent(first)} after the first epoch, {percent(last)} after the last"
+        label = f"Validation accuracy, from {percent(first)} after the first epoch to {percent(last)} after the last"
         curves = [Curve("validation accuracy", numbers, accuracies)]
         charts.append(chart("Validation accuracy", page_chart(curves, label=label, shares=True, kept=kept)))
     if spectra := run.spectra:
-        label = f"Eigenvalues, {spectra[-1][0]:.3g} to {spectra[-1][-1]:.3g} in the last epoch"
+        label = f"Eigenvalues, from {spectra[-1][0]:.3g} to {spectra[-1][-1]:.3g} in the last epoch"
         curves = eigenvalue_curves(numbers, spectra)
         others = (element("span", class_="dash others"), "others") if len(curves) > 1 else ()
         key = element("span", element("span", class_="dash k3"), "smallest", others)
@@ -211,19 +221,20 @@ def _classes(run: InspectedRun) -> Html:
     confusion = np.asarray(run.scores.confusion)
     predictor = wording.PREDICTOR_NAMES[run.card.predictors[0]]
     lead = (
-        f"All {run.scores.n:,} test samples, as classified by {predictor}. Recall is the share of a class that was "
-        "recognised; precision is the share of correct ones among the samples predicted as this class."
+        f"Results for all {run.scores.n:,} test samples, classified by {predictor}. Recall is the fraction of a "
+        "class's samples that were predicted correctly; precision is the fraction of the samples predicted as a "
+        "class that belong to it."
     )
     tables = class_table(confusion, run.class_names), confusion_table(confusion, run.class_names)
     return section("classes", "Classes", lead, tables[0], element("h3", "Confusion matrix"), tables[1])
 
 
 def _hardest(run: InspectedRun) -> Html:
-    """Return the most confident mistakes or, without mistakes, the least confident predictions."""
+    """Return the most confident mistakes or, if there are none, the least confident predictions."""
     places, mistakes = run.hardest(_MOST_HARDEST)
     lead = "There are no mistakes among the samples shown. These are the least confident predictions."
     if mistakes:
-        lead = f"The most confident mistakes: {len(places)} of {mistakes:,} among the samples shown."
+        lead = f"The most confident mistakes among the samples shown ({len(places)} of {mistakes:,})."
     show = _hardest_images if run.images else _hardest_rows
     return section("hardest", "Hardest samples", lead, show(run, places))
 
@@ -264,7 +275,7 @@ def _repeat(run: InspectedRun) -> Html:
     return section(
         "again",
         "Repeat this run",
-        "The same settings and the same data give the same run:",
+        "With the same data, this command reproduces the run:",
         element("pre", element("code", wording.command(run.config)), class_="command", tabindex=0),
         element("div", columns, class_="columns"),
         element("details", settings),

@@ -1,7 +1,7 @@
-"""The data of the interactive plots, packed for the page's script, and images of samples as data URIs.
+"""Data for the interactive plots, packed for the page's script, and images of samples as data URIs.
 
-Arrays of numbers are little-endian and in base64. Coordinates are 16-bit steps between the lowest and the highest
-value of an axis, which is finer than a screen.
+Arrays of numbers are little-endian and encoded in base64. Coordinates are 16-bit steps between the lowest and highest
+values on an axis, which is finer than the resolution of a screen.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ MOST_DIMENSIONS = 100
 MOST_VALUES = 12
 _DENSITY_POINTS = 128
 _STEPS = 65535
-# A sheet of thumbnails has at most about this many pixels: 10,000 images of 32 x 32.
+# The approximate maximum number of pixels in a sheet of thumbnails, enough for 10,000 images of 32 x 32 pixels.
 _SHEET_PIXELS = 10_500_000
 _SIDES = (64, 48, 32)
-# Up to this many pixels a sheet is stored losslessly; as JPEG 10,000 CIFAR-10 images take 4 MB, as PNG 22 MB.
+# Larger sheets are stored as JPEG instead of PNG: 10,000 CIFAR-10 images take 4 MB as JPEG and 22 MB as PNG.
 _LOSSLESS_PIXELS = 500_000
-# JPEG codes colours in blocks of this size; tiles of complete blocks do not bleed into each other.
+# JPEG encodes colours in blocks of this size; tiles that consist of whole blocks do not bleed into each other.
 _BLOCK = 16
 
 
 def pack_points(run: InspectedRun, samples: int = 0) -> dict[str, object]:
     """Pack the coordinates, labels, predictions and probabilities of the samples shown.
 
-    `samples` is the place of their names and images in the page's data.
+    `samples` is the index of their names and images in the page's data.
     """
     coordinates = run.coordinates[:, :MOST_AXES].astype(np.float64)
     low, high = coordinates.min(0), coordinates.max(0)
@@ -55,7 +55,7 @@ def pack_points(run: InspectedRun, samples: int = 0) -> dict[str, object]:
 
 
 def pack_samples(run: InspectedRun) -> dict[str, object]:
-    """Pack the names of the samples shown, and a sheet of thumbnails or the first values of rows of numbers."""
+    """Pack the names of the samples shown, and a sheet of thumbnails or the first values of the feature vectors."""
     names = {"names": list(run.names)}
     if run.images:
         return names | asdict(thumbnail_sheet(np.asarray(run.samples, dtype=np.uint8)))
@@ -64,10 +64,10 @@ def pack_samples(run: InspectedRun) -> dict[str, object]:
 
 
 def pack_densities(run: InspectedRun) -> dict[str, object]:
-    """Pack the density of each class along each output; the curves of an output share one scale."""
+    """Pack the density of each class along each output; all curves for one output have the same scale."""
     low, high, found = [], [], []
     for values in run.embedding[:, :MOST_DIMENSIONS].astype(np.float64).T:
-        # Leave out the outermost 0.1 % on each side, and add a margin for the tails.
+        # Omit the outermost 0.1 % of the values on each side, and add a margin for the tails.
         start, end = (float(end) for end in np.quantile(values, [0.001, 0.999]))
         margin = 0.25 * (end - start) or max(abs(end) * 1e-3, 1e-6)
         low.append(start - margin)
@@ -89,7 +89,7 @@ class Sheet:
 
     Attributes:
         tile: (width, height) of a thumbnail.
-        pitch: (width, height) from one thumbnail to the next, at least the size of the tile.
+        pitch: (horizontal, vertical) distance from one thumbnail to the next, at least the size of the tile.
     """
 
     sheet: str
@@ -99,7 +99,7 @@ class Sheet:
 
 
 def thumbnail_sheet(images: Pixels) -> Sheet:
-    """Return images N x C x H x W as one sheet; the more there are, the smaller they become. None is enlarged."""
+    """Return images N x C x H x W as one sheet. The more images, the smaller the thumbnails; no image is enlarged."""
     side = next((side for side in _SIDES if len(images) * side**2 <= _SHEET_PIXELS), _SIDES[-1])
     tiles = _shrunk(_channels_last(images), side)
     count, height, width = tiles.shape[:3]
@@ -115,7 +115,7 @@ def thumbnail_sheet(images: Pixels) -> Sheet:
 
 
 def image_uri(image: Pixels, side: int = 96) -> str:
-    """Return one image C x H x W as a data URI, shrunk to `side` if it is larger."""
+    """Return one image C x H x W as a data URI, shrunk if its longer side exceeds `side`."""
     (pixels,) = _shrunk(_channels_last(image[None]), side)
     return _data_uri(pixels, lossless=pixels.size <= 3 * 64**2)
 
@@ -125,13 +125,13 @@ def _packed(array: NDArray[np.generic], dtype: str) -> str:
 
 
 def _channels_last(images: Pixels) -> Pixels:
-    """Return N x H x W x 3 or N x H x W x 1; for other numbers of channels only the first is shown."""
+    """Return images N x H x W x 3 or N x H x W x 1; with any other number of channels, only the first is returned."""
     shown = images if images.shape[1] in (1, 3) else images[:, :1]
     return shown.transpose(0, 2, 3, 1)
 
 
 def _shrunk(images: Pixels, side: int) -> Pixels:
-    """Return images N x H x W x C whose longer side is at most `side`."""
+    """Return images N x H x W x C, shrunk if their longer side exceeds `side`."""
     height, width = images.shape[1:3]
     factor = side / max(height, width)
     if factor >= 1:

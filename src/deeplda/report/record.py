@@ -1,4 +1,4 @@
-"""What a report shows of a run: the record in its folder, and its test samples as its model sees them."""
+"""The data behind a report: the record in a run folder, and the test samples as the model sees them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from deeplda.training.preparation import read_data
 from deeplda.training.run_folder import read_environment, read_metrics, summary_row
 
 _SEED = 0
-# Number of training samples from which the discriminant directions of a cross-entropy network are computed.
+# Number of training samples used to compute the discriminant directions of a cross-entropy network.
 _FIT_SAMPLES = 5_000
 
 Floats = NDArray[np.float64]
@@ -48,7 +48,7 @@ class Environment(BaseModel):
 
     @classmethod
     def parse(cls, found: Mapping[str, object]) -> Self:
-        """Read untrusted JSON; fields that are missing or of another type stay empty."""
+        """Read untrusted JSON; fields that are missing or have the wrong type stay empty."""
         try:
             return cls.model_validate(found)
         except ValidationError as error:
@@ -61,8 +61,8 @@ class RunRecord:
     """The record of a finished run, without its model.
 
     Attributes:
-        epochs: the epochs in metrics.jsonl; rows that the file has lost are missing.
-        summary: its last row, with the scores of the model that was kept.
+        epochs: the epochs in metrics.jsonl; may be incomplete if the file is damaged.
+        summary: the last row of metrics.jsonl, with the scores of the saved model.
     """
 
     path: Path
@@ -77,34 +77,34 @@ class RunRecord:
 
     @property
     def scores(self) -> Scores:
-        """Scores on the complete test part."""
+        """Scores on the complete test set."""
         assert isinstance(self.summary.test, Scores)
         return self.summary.test
 
     @property
     def validation_accuracies(self) -> list[float] | None:
-        """Validation accuracy after each epoch; None if some epoch has none."""
+        """Validation accuracy after each epoch; None if it is missing for any epoch."""
         found = [row.validation.accuracy for row in self.epochs if isinstance(row.validation, Scores)]
         return found if found and len(found) == len(self.epochs) else None
 
     @property
     def spectra(self) -> list[list[float]] | None:
-        """Ascending eigenvalues of the last batch of each epoch; None for objectives other than LDA."""
+        """Ascending eigenvalues of each epoch's last batch; None for objectives other than LDA."""
         found = [row.eigenvalues for row in self.epochs if row.eigenvalues is not None]
         return found if found and len(found) == len(self.epochs) else None
 
 
 @dataclass(frozen=True, eq=False)
 class InspectedRun(RunRecord):
-    """A finished run together with its test samples as the model sees them.
+    """A finished run, together with its test samples as the model sees them.
 
     Attributes:
-        sizes: number of samples in the training, validation and test parts.
-        places: (n,) indices in the test part of the samples shown, in random order, so that no class is always drawn
-            on top.
+        sizes: number of samples in the training, validation and test sets.
+        places: (n,) the samples shown, as indices into the test set, in random order so that no class is always
+            drawn on top.
         names: names of the samples shown, such as "test sample 17" or a file name.
-        samples: the samples shown, uint8 images n x C x H x W or float32 rows n x features.
-        labels, decided: (n,) indices in class_names.
+        samples: the samples shown: uint8 images n x C x H x W, or float32 feature vectors n x features.
+        labels, decided: (n,) true and predicted classes, as indices into class_names.
         probabilities: (n,) probability of the predicted class.
         embedding: (n, d) float32, the network's output.
         coordinates: (n, m) float32, the discriminant coordinates named in `axes`.
@@ -127,13 +127,13 @@ class InspectedRun(RunRecord):
 
     @property
     def images(self) -> bool:
-        """Whether the samples are images; otherwise they are rows of numbers."""
+        """Whether the samples are images rather than feature vectors."""
         return self.samples.ndim == 4
 
     def hardest(self, count: int) -> tuple[NDArray[np.intp], int]:
-        """Return the hardest of the samples shown, and the number of mistakes among all of them.
+        """Return the indices of the hardest samples shown, and the number of mistakes among all samples shown.
 
-        The hardest are the mistakes with the highest probability or, if there are none, the least certain predictions.
+        The hardest samples are the most confident mistakes or, if there are none, the least confident predictions.
         """
         wrong = np.flatnonzero(self.decided != self.labels)
         if len(wrong):
@@ -142,13 +142,12 @@ class InspectedRun(RunRecord):
 
 
 def read_record(folder: Path) -> RunRecord:
-    """Read the record of a finished run. Raises InputError if the folder is not a run, or the run is not finished."""
+    """Read the record of a finished run. Raises InputError if there is no finished run in the folder."""
     config, summary = RunConfig.of(folder), summary_row(folder)
     if summary is None:
-        do = f"deeplda train --resume --run {folder}"
-        raise InputError(f"{folder} is not finished", need="a finished run", do=do)
+        raise InputError(f"{folder} is not finished: resume it with deeplda train --resume --run {folder}")
     if summary.class_names is None:
-        raise InputError(f"{folder} is the autoencoder of a run: pass the folder of the run itself")
+        raise InputError(f"{folder} contains the autoencoder of a run: pass the run folder itself")
     epochs = [row for row in read_metrics(folder) if isinstance(row, EpochRow)]
     return RunRecord(folder, config, Environment.parse(read_environment(folder)), epochs, summary)
 
@@ -165,13 +164,14 @@ def inspect_run(
     """Read a finished run and apply its model to its test samples.
 
     Args:
-        points: number of test samples shown, at most; a larger test part is subsampled, stratified by class.
-        data_dir: folder of the known data sets, if it has moved.
+        points: maximum number of test samples shown; a larger test set is subsampled, stratified by class.
+        data_dir: the folder that contains the known data sets, if it has moved.
         network: the code of a custom network, as in `load`.
-        model, data: the run's model and data (labelled with classes, not subclasses), if they are in memory already;
-            otherwise they are read from disk.
+        model, data: the run's model and data (labelled with classes, not subclasses) if they are already in memory;
+            by default, they are read from disk.
 
-    Raises InputError if the run is not finished, or if its model or data cannot be read.
+    Raises InputError if the run is not finished, its model or data cannot be read, the data has changed, or the model
+    computes values that are not finite.
     """
     record = read_record(folder)
     model = load(folder, network=network) if model is None else model
@@ -181,7 +181,7 @@ def inspect_run(
 def inspect_runs(
     records: Sequence[RunRecord], *, points: int, data_dir: Path | None = None, network: str | None = None
 ) -> list[InspectedRun]:
-    """Inspect several runs as `inspect_run` does; consecutive runs on the same data read it only once."""
+    """Inspect several runs as `inspect_run` does. If consecutive runs use the same data, it is read only once."""
     found: list[InspectedRun] = []
     before: RunConfig | None = None
     for record in records:
@@ -193,11 +193,11 @@ def inspect_runs(
 
 
 def finished_trials(sweep: Path) -> list[RunRecord]:
-    """Read the finished runs of a sweep, best validation accuracy first. Raises InputError if there are none."""
+    """Read the finished runs of a sweep, best validation score first. Raises InputError if there are none."""
     folders = sorted(file.parent for file in (sweep / "trials").glob("*/run.toml"))
     records = [read_record(folder) for folder in folders if summary_row(folder) is not None]
     if not records:
-        raise InputError(f"{sweep} has no finished trial", need="at least one", do="wait until deeplda sweep has one")
+        raise InputError(f"{sweep} has no finished trial: wait until deeplda sweep has finished one")
     return sorted(records, key=lambda run: run.summary.validation.score if run.summary.validation else 0, reverse=True)
 
 
@@ -215,10 +215,10 @@ def _inspect(record: RunRecord, model: Model, data: Data, points: int) -> Inspec
     shown = data.test.take(places)
     embedding = torch.cat(list(model.embeddings(shown.inputs)))
     if not embedding.isfinite().all():
-        raise InputError(f"the model of {record.path} computes values that are not finite: train again")
+        raise InputError(f"the model in {record.path} computes values that are not finite: train it again")
     scores, embedding = model.class_scores(embedding).detach().cpu(), embedding.cpu()
     statistics = model.statistics
-    if statistics is None:  # the model of a cross-entropy run keeps none
+    if statistics is None:  # A cross-entropy model does not store them.
         some = stratified_sample(data.train.labels, _FIT_SAMPLES, _SEED)
         statistics = gather_statistics(model, data.train.take(some))
     coordinates, axes = _coordinates(statistics, model.card, embedding)
@@ -242,23 +242,23 @@ def _inspect(record: RunRecord, model: Model, data: Data, points: int) -> Inspec
 
 
 def _check_unchanged(record: RunRecord, model: Model, data: Data) -> None:
-    """Raise InputError if the data is not the data that the scores of the run were computed on."""
+    """Raise InputError if the data has changed since the run was scored."""
     trained_on = model.class_names, model.card.sample_shape, record.environment.data_fingerprint or data.fingerprint
     if (data.class_names, data.sample_shape, data.fingerprint) != trained_on:
         what = f"{record.config.data} has changed since {record.path} was trained"
-        raise InputError(what, need="the original data", do="restore it, or train again")
+        raise InputError(f"{what}: restore the original data, or train again")
 
 
 def _coordinates(
     statistics: FeatureStatistics, card: ModelCard, embedding: torch.Tensor
 ) -> tuple[NDArray[np.float32], tuple[str, ...]]:
-    """Return the embedding in discriminant coordinates, strongest first, and their names.
+    """Return the embedding in discriminant coordinates, strongest first, and the names of the coordinates.
 
-    If there is only one, a second coordinate spreads the samples at random to keep them from overlapping.
+    If there is only one coordinate, a second one spreads the samples at random, so that they overlap less.
     """
     alpha = 1.0 if "softmax" in card.predictors else card.alpha
     directions = discriminant_directions(statistics, alpha, card.lam).flip(0)
-    # The sign that the solver returns is arbitrary: make the largest entry of each direction positive.
+    # The solver returns directions with arbitrary signs, so make the largest entry of each one positive.
     largest = directions.gather(1, directions.abs().argmax(1, keepdim=True))
     directions = directions * torch.where(largest < 0, -1.0, 1.0)
     eigenvalues = ((directions @ statistics.between()) * directions).sum(1).tolist()
@@ -272,7 +272,7 @@ def _coordinates(
 
 
 def _class_means(statistics: FeatureStatistics, card: ModelCard) -> Floats:
-    """Return the mean of the training samples of each class, (C, d), also if the statistics are of subclasses."""
+    """Return the mean of each class's training samples, (C, d), even if the statistics are per subclass."""
     means = statistics.means
     if len(means) == len(card.class_names):
         return np.asarray(means)
@@ -281,9 +281,9 @@ def _class_means(statistics: FeatureStatistics, card: ModelCard) -> Floats:
 
 
 def _power(means: Floats, labels: NDArray[np.int64], embedding: NDArray[np.float32]) -> tuple[Floats, Floats]:
-    """Return Fisher ratio and accuracy of each output alone, (d,) each; NaN if all samples are of one class."""
+    """Return the Fisher ratio and accuracy of each output alone, (d,) each; NaN if there is only one class."""
     if len(np.unique(labels)) < 2:
         nothing = np.full(embedding.shape[1], np.nan)
         return nothing, nothing
-    # In one dimension LDA is the nearest class mean, so the means can stand in for the training samples.
+    # In one dimension, LDA predicts the class with the nearest mean, so the means can replace the training samples.
     return fisher_ratios(embedding, labels), single_dimension_accuracy(means, np.arange(len(means)), embedding, labels)

@@ -1,4 +1,4 @@
-"""The files of a report: the page of a run, the comparison of several runs, and figures as PNG and SVG."""
+"""The files of a report: the page for one run, the comparison of several runs, and figures as PNG and SVG."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from deeplda.training.config import RunConfig
 from deeplda.training.preparation import read_data
 from deeplda.training.progress import Progress, TerminalProgress
 
-# Number of samples shown of each run in a comparison, at most.
+# Maximum number of samples shown for each run in a comparison.
 _POINTS_COMPARED = 2_000
-# Number of images drawn, at most: of the worst mistakes, and of each subclass and of the reconstructions.
+# Maximum number of images drawn: for the worst mistakes, and for each subclass and the reconstructions.
 _MOST_MISTAKES, _IMAGES_PER_ROW = 24, 10
 
 
@@ -39,16 +39,18 @@ def write_report(
     data: Data | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """Write the report of a finished run, by default to report.html in its folder, and return its path.
+    """Write the report on a finished run, by default to report.html in its folder, and return the report's path.
 
     Args:
-        figures: also write the figures, as PNG and SVG, to figures/ in the run folder.
-        data_dir, network, model, data: see `inspect_run`, which also says what raises.
-        progress: reports progress; by default to the terminal.
+        figures: also write figures as PNG and SVG to figures/ in the run folder.
+        data_dir, network, model, data: see `inspect_run`.
+        progress: receives progress reports; by default, they are shown in the terminal.
+
+    Raises the same errors as `inspect_run`.
     """
     progress = progress or TerminalProgress()
     file = output or folder / "report.html"
-    with progress.status(f"writing the report of {folder}"):
+    with progress.status(f"writing the report on {folder}"):
         run = inspect_run(folder, data_dir=data_dir, network=network, model=model, data=data)
         write_text(file, run_page(run))
         if figures:
@@ -59,7 +61,10 @@ def write_report(
 def write_comparison(
     title: str, records: Sequence[RunRecord], output: Path, *, data_dir: Path | None = None, network: str | None = None
 ) -> Path:
-    """Write the page that compares runs to `output` and return its path. Raises InputError like `write_report`."""
+    """Write a comparison of several runs to `output` and return its path.
+
+    Raises InputError if the runs have different classes, and the same errors as `inspect_run`.
+    """
     check_comparable(records)
     with TerminalProgress().status(f"comparing {len(records)} runs"):
         drawn = inspect_runs(records[:MOST_DRAWN], points=_POINTS_COMPARED, data_dir=data_dir, network=network)
@@ -68,11 +73,11 @@ def write_comparison(
 
 
 def write_subclass_figures(folder: Path, progress: Progress, data: Data | None = None) -> list[Path]:
-    """Draw the subclasses of a run into its figures/ and return the PNG files.
+    """Draw the subclasses of a run, save the figures in its figures/ folder and return the PNG files.
 
-    They are reconstructions.png and, for each class, subclasses-CLASS.png. Nothing is drawn for rows of numbers, or if
-    the classes were not split in the embedding of an autoencoder. `data`, labelled with classes, is read from disk
-    unless it is given. Raises InputError if the stages of the run are damaged.
+    The files are reconstructions.png and, for each class, subclasses-INDEX-CLASS.png. Nothing is drawn for tabular
+    data, or if the classes were not split in the embedding of an autoencoder. `data` is labelled with classes; by
+    default, it is read from disk. Raises InputError if the run's autoencoder or subclasses are damaged.
     """
     from deeplda.report import figures
     from deeplda.training.autoencoder_stage import SampleAutoencoder
@@ -86,7 +91,7 @@ def write_subclass_figures(folder: Path, progress: Progress, data: Data | None =
         return []
     clusters = read_clusters(folder / "subclasses", None, data)
     if clusters is None:
-        raise InputError(f"{folder / 'subclasses'} is damaged", need="the original", do="train again")
+        raise InputError(f"{folder / 'subclasses'} is damaged: train again")
     autoencoder = SampleAutoencoder.load(folder / "autoencoder" / "model")
     images = data.train.inputs.astype(np.uint8, copy=False)
     shown = (data.test.inputs if len(data.test) else images)[:_IMAGES_PER_ROW].astype(np.uint8, copy=False)
@@ -106,7 +111,7 @@ def write_subclass_figures(folder: Path, progress: Progress, data: Data | None =
 
 
 def nearest_to_centres(embedding: NDArray[np.float32], clusters: Clusters) -> list[NDArray[np.intp]]:
-    """Return, for each subclass, the indices of its samples closest to its centre, the closest first."""
+    """Return the indices of the samples closest to the centre of their subclass, closest first, for each subclass."""
     nearest = []
     for subclass, centre in enumerate(clusters.centres):
         own = np.flatnonzero(clusters.labels == subclass)
@@ -116,7 +121,7 @@ def nearest_to_centres(embedding: NDArray[np.float32], clusters: Clusters) -> li
 
 
 def _write_figures(run: InspectedRun, folder: Path) -> None:
-    """Draw all figures of a run into `folder`, as PNG and SVG."""
+    """Draw all figures for a run and save them in `folder` as PNG and SVG."""
     from deeplda.report import figures
 
     names = run.class_names

@@ -1,4 +1,4 @@
-"""The metrics of a run as the doctor looks at them."""
+"""The metrics of a run in the form that the checks of `deeplda doctor` use."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RunHistory:
 
     @cached_property
     def classes(self) -> int | None:
-        """Number of classes of the data; None if the metrics do not contain it yet."""
+        """Number of classes in the data; None if the metrics do not contain it yet."""
         if self.summary and self.summary.class_names:
             return len(self.summary.class_names)
         return len(self.validation[0].confusion) if self.validation else None
@@ -46,7 +46,7 @@ class RunHistory:
 
     @property
     def groups(self) -> int | None:
-        """Number of groups that the objective separates: classes, or subclasses if their number is set."""
+        """Number of groups that the objective separates: subclasses if their number is fixed, otherwise classes."""
         each = self.config.subclasses
         return self.classes * each if self.classes and isinstance(each, int) else self.classes
 
@@ -57,34 +57,34 @@ class RunHistory:
 
     @cached_property
     def validation(self) -> list[Scores]:
-        """Validation scores of each epoch that has them."""
+        """Validation scores for each epoch that has them."""
         return [row.validation for row in self.epochs if isinstance(row.validation, Scores)]
 
     @property
     def accuracies(self) -> list[float]:
-        """Validation accuracy of each epoch that has one."""
+        """Validation accuracy for each epoch that has one."""
         return [scores.accuracy for scores in self.validation]
 
     @property
     def class_counts(self) -> list[int]:
-        """Number of training samples of each class; before the run is finished, of validation samples."""
+        """Number of training samples in each class; until the run is finished, the number of validation samples."""
         if self.summary and self.summary.train_counts:
             return self.summary.train_counts
         return [sum(row) for row in self.validation[-1].confusion] if self.validation else []
 
     @cached_property
     def final(self) -> tuple[str, Scores] | None:
-        """The scores that matter and their part: of the test part, or else the last ones of the validation part."""
+        """The name of a split and its scores: the test set if it was scored, otherwise the last validation scores."""
         if self.summary and isinstance(self.summary.test, Scores):
             return "test", self.summary.test
         return ("validation", self.validation[-1]) if self.validation else None
 
     @cached_property
     def separation(self) -> list[float]:
-        """How well each epoch separates its training batches; more is better.
+        """Separation of the training batches in each epoch; higher is better.
 
-        This is the mean of log(1 + v) over the eigenvalues, or minus the cross-entropy. The paper's own loss is not
-        suitable: it jumps whenever the number of eigenvalues below its threshold changes, and so shows no trend.
+        This is the mean of log(1 + v) over the eigenvalues v, or the negative cross-entropy. The paper's own loss is
+        not suitable: it jumps whenever the number of eigenvalues below its threshold changes, so it shows no trend.
         """
         if not self.discriminant:
             return [-row.loss for row in self.epochs]
@@ -96,8 +96,10 @@ class RunHistory:
         return max(1, len(self.epochs) // 3)
 
     def rise(self, start: int = 1) -> float:
-        """Return by how much the best validation accuracy from epoch `start` (counted from 0) on exceeds the best
-        before; 0 if that is within the margin of error."""
+        """Return the increase in the best validation accuracy from epoch `start` (counted from 0) onwards.
+
+        The result is 0 if the increase is within the margin of error.
+        """
         before, after = self.validation[:start], self.validation[start:]
         if not before or not after:
             return 0.0
@@ -106,12 +108,12 @@ class RunHistory:
         return rise if rise > 2 * standard_error(best) else 0.0
 
     def class_name(self, place: int) -> str:
-        """Return the name of a class in quotes; its number before the run is finished."""
+        """Return the name of a class in quotes, or its number if the run is not finished."""
         names = self.summary.class_names if self.summary else None
         return f'"{names[place]}"' if names else f"number {place}"
 
 
 def standard_error(scores: Scores) -> float:
-    """Return the standard error of the accuracy. It is never 0, as further samples could always be misclassified."""
+    """Return the standard error of the accuracy. It is never 0, because further samples may be misclassified."""
     share = (scores.accuracy * scores.n + 1) / (scores.n + 2)
     return math.sqrt(share * (1 - share) / scores.n)

@@ -1,4 +1,4 @@
-"""The settings, the effort and the environment of a run in words."""
+"""Descriptions of a run's settings, compute and environment in words."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ PREDICTOR_NAMES = {
 
 
 def data_name(config: RunConfig) -> str:
-    """Return the name of a known data set, or the stem of the folder or file."""
+    """Return the name of a known data set, or the stem of a data folder or file."""
     return Path(config.data).stem if Path(config.data).is_absolute() else config.data
 
 
 def objective_name(config: RunConfig) -> str:
-    """Return the objective for a heading: "regularised deep LDA, alpha 0.6, smallest statistic"."""
+    """Return the objective for a heading, such as "regularised deep LDA, alpha 0.6, smallest statistic"."""
     subclasses = f", {config.subclasses} subclasses per class" if config.subclasses != 1 else ""
     if config.objective == "cce":
         return f"cross-entropy{subclasses}"
@@ -37,7 +37,7 @@ def objective_name(config: RunConfig) -> str:
 
 
 def chosen_settings(config: RunConfig) -> dict[str, str | int | float]:
-    """Return the settings, other than the data, that differ from the defaults of the objective."""
+    """Return the settings, other than the data, that differ from the objective's defaults."""
     default = RunConfig(objective=config.objective)
     found = config.model_dump(mode="json", exclude={"data", "objective"})
     changed = {name: value for name, value in found.items() if value != getattr(default, name)}
@@ -45,8 +45,8 @@ def chosen_settings(config: RunConfig) -> dict[str, str | int | float]:
 
 
 def differing_settings(records: Sequence[RunRecord]) -> list[str]:
-    """Return the settings in which runs differ."""
-    # Where a run was computed and how often it was saved do not change its result.
+    """Return the names of the settings in which the runs differ."""
+    # The location of the data, the device and the time between checkpoints do not affect the result.
     circumstances = {"data_dir", "device", "checkpoint_seconds"}
     settings = [record.config.model_dump(mode="json", exclude=circumstances) for record in records]
     return [name for name in settings[0] if any(other[name] != settings[0][name] for other in settings)]
@@ -63,25 +63,25 @@ def command(config: RunConfig) -> str:
 
 
 def kept_epoch(summary: SummaryRow) -> str:
-    """Say why the model of an epoch was kept: "of 30, the best by validation"."""
-    return f"of {summary.epochs}, " + ("the best by validation" if summary.validation else "the last")
+    """Explain why the selected epoch was chosen, such as "of 30, best validation score"."""
+    return f"of {summary.epochs}, " + ("best validation score" if summary.validation else "the last one")
 
 
 def machine(environment: Environment) -> str:
-    """Say what a run was computed on: "on 2 CPU threads" or the name of the GPU; empty if unknown."""
+    """Return the hardware of a run, such as "on 2 CPU threads" or "on" and the name of a GPU; empty if unknown."""
     if environment.cuda:
         return f"on {environment.cuda}"
     return "" if environment.threads is None else f"on {counted(environment.threads, 'CPU thread')}"
 
 
 def effort(summary: SummaryRow, environment: Environment) -> str:
-    """Return the compute of a run and the machine, as far as they are known: "0.283 PFLOP on 2 CPU threads"."""
+    """Return the compute and hardware of a run, as far as they are known, such as "0.283 PFLOP on 2 CPU threads"."""
     compute = [flops(summary.flops)] if summary.flops else []
     return " ".join([*compute, machine(environment)]).strip()
 
 
 def environment_table(environment: Environment) -> dict[str, str]:
-    """Return when, where and with which versions a run was computed, as far as that is known."""
+    """Return the start time, hardware and software versions of a run, as far as they are known."""
     found = {
         "started": environment.started.replace("T", " ").replace("+00:00", " UTC"),
         "machine": environment.machine,

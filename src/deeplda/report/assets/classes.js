@@ -1,4 +1,4 @@
-// Which classes are shown, which is the same in every plot, and how each is drawn.
+// The classes that are shown, the same in every plot, and the style in which each class is drawn.
 
 const classes = {
   names: data.classes,
@@ -20,13 +20,13 @@ const classes = {
     return this.buttons[c].querySelector("svg");
   },
 
-  // The CSS class with the colour of a class, and whether it has the first shape.
+  // The CSS class that sets the colour of a class, and whether the class has the first shape.
   style(c) {
     const [first, own] = [0, c].map((k) => this.swatch(k).querySelector("path").getAttribute("d"));
     return { colour: this.swatch(c).classList.item(1), plain: own === first };
   },
 
-  // Colour and outline of a class as the legend currently shows them, in light or dark mode.
+  // The colour and outline of a class as the legend currently shows them, in light or dark mode.
   marker(c) {
     const swatch = this.swatch(c);
     const outline = swatch.querySelector("path").getAttribute("d");

@@ -1,4 +1,4 @@
-// The page's data: little-endian arrays in base64 within JSON.
+// The page's data: JSON with little-endian arrays encoded in base64.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 
@@ -24,7 +24,7 @@ function unpackRun(run) {
   };
 }
 
-// Names and contents of samples: `draw` paints an image on a canvas, `text` returns the values of a row.
+// The names and contents of samples. `draw` paints an image on a canvas; `text` returns the values of a feature vector.
 function unpackSamples(samples) {
   if (samples.values) {
     const values = unpack(samples.values, Float32Array);

@@ -24,7 +24,7 @@ class Scatter {
     this.marks.addEventListener("pointermove", (event) => this.point(event));
     this.marks.addEventListener("pointerdown", (event) => this.point(event));
     this.marks.addEventListener("pointerleave", (event) => {
-      // Lifting a finger also ends in pointerleave, but the touched sample should stay visible.
+      // Lifting a finger also triggers pointerleave, but the touched sample should stay visible.
       if (event.pointerType !== "touch") this.choose(-1);
     });
     this.marks.addEventListener("blur", () => this.choose(-1));
@@ -114,7 +114,7 @@ class Scatter {
     return (value) => Math.round(start + ((value - low) / span) * length) + 0.5;
   }
 
-  // Draw one small image per class and copy it to each sample: much faster than ten thousand paths.
+  // Draw one small image per class and copy it to each sample, which is much faster than drawing ten thousand paths.
   drawPoints(context) {
     const { run } = this;
     const radius = run.count > 3000 ? 2.6 : run.count > 600 ? 3.4 : 4.4;
@@ -196,7 +196,7 @@ class Scatter {
     return this.visible.indexOf(1);
   }
 
-  // The nearest sample in a direction from the chosen one; the chosen one itself if there is none.
+  // The nearest sample in a direction from the chosen one, or the chosen one itself if there is none.
   towards([dx, dy]) {
     let best = this.chosen;
     let least = Infinity;
@@ -293,7 +293,7 @@ function median(values) {
   return values.sort((a, b) => a - b)[values.length >> 1];
 }
 
-// Move overlapping names apart: downwards, or upwards from the bottom.
+// Move overlapping names apart, downwards if there is room and upwards otherwise.
 function spread(spots, bottom) {
   const placed = [];
   for (const spot of spots.sort((a, b) => a.y - b.y)) {

@@ -1,4 +1,4 @@
-// Set up the plots of the page and keep them up to date.
+// Set up the plots on the page and keep them up to date.
 
 const view = { x: 0, y: 1, mistakes: false };
 const allSamples = data.samples.map(unpackSamples);

@@ -1,4 +1,5 @@
-// Sortable tables: a click on a heading sorts numbers in descending order and text from A to Z; another one reverses it.
+// Sortable tables. A click on a heading sorts numbers in descending order and text from A to Z; a second click reverses
+// the order.
 
 for (const table of document.querySelectorAll("table.sortable")) {
   const heads = Array.from(table.querySelectorAll("thead th"));
