@@ -30,7 +30,7 @@ def test_a_healthy_run_is_reported_as_healthy(run):
     done = deeplda("doctor", "sound", cwd=run.parent)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("good: Nothing is wrong with this run.\n  ")
-    assert "(2 of 2 epochs)" in done.stdout
+    assert "after 2 of 2 epochs" in done.stdout
     assert all(len(line) <= 80 for line in done.stdout.splitlines())
 
 

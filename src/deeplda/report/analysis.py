@@ -1,4 +1,4 @@
-"""Analysis for figures and pages: single dimensions of an embedding (the paper's Section 3), densities, confusion.
+"""Analysis for figures and pages: single dimensions of an embedding (the paper's Section 3), densities, scores.
 
 Embeddings have shape (n, d) and labels (n,). Everything is computed in float64 relative to the first sample, so that a
 large offset costs no precision. Differences within rounding error count as zero, so a dead dimension, which has the
@@ -91,7 +91,7 @@ def separated_class(embedding: Floats, labels: Integers) -> NDArray[np.int64]:
 def class_densities(
     values: NDArray[np.float64], labels: Integers, classes: int, ends: tuple[float, float], points: int = 128
 ) -> NDArray[np.float64]:
-    """Estimate the density of each class along one dimension, (classes, points), at even steps between the ends.
+    """Estimate each class's density along one dimension, (classes, points), at evenly spaced points between the ends.
 
     Each class has a Gaussian kernel with Silverman's bandwidth. The density of a class without samples is 0.
     """
@@ -171,7 +171,7 @@ def _membership(labels: Integers) -> NDArray[np.bool_]:
     classes = np.unique(labels)
     if len(classes) < 2:
         raise ValueError(
-            got(f"labels contains {len(classes)} class", need="at least 2", do="add samples of another class")
+            got(f"there is only {len(classes)} class", need="at least 2", do="add samples of another class")
         )
     return np.equal.outer(labels, classes)
 

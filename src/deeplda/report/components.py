@@ -15,8 +15,8 @@ from deeplda.report.markup import Child, Html, element, together
 # The style sheet has the same ten colours as the figures. Shapes change every eight classes.
 _COLOURS = 10
 _CLASSES_PER_SHAPE = 8
-# Disc, triangle, square, diamond and cross, centred on 0 with a radius of about 6. The page's script draws points with
-# them, too.
+# Disc, triangle, square, diamond and cross, centred on 0 with a radius of about 6. The page's script uses them
+# to draw points.
 _SHAPES = (
     "M-6 0A6 6 0 1 0 6 0A6 6 0 1 0 -6 0Z",
     "M0 -6.5L6.5 5H-6.5Z",
@@ -71,7 +71,7 @@ def definitions(pairs: Mapping[str, Child]) -> Html:
 
 
 def scrolling(label: str, content: Child) -> Html:
-    """Wrap content that may be wider than the page, so that it scrolls on its own, also with the keyboard."""
+    """Wrap content that may be wider than the page in a region that scrolls on its own, also by keyboard."""
     return element("div", content, class_="scrolling", tabindex=0, role="region", aria_label=label)
 
 
@@ -103,7 +103,7 @@ def legend(class_names: Sequence[str]) -> Html:
 
 
 def plot_controls(axes: Sequence[str]) -> Html:
-    """Return controls that choose the two axes of the embedding and show only mistakes."""
+    """Return the controls for choosing the two axes of the embedding and for showing only mistakes."""
 
     def choice(name: str, chosen: int) -> Html:
         options = [element("option", axis, value=i, selected=i == chosen) for i, axis in enumerate(axes)]

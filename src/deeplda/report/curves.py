@@ -217,7 +217,7 @@ def _draw_curves(
 
 
 def _draw_foot(axes: Axes, values: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
-    """Make the axis logarithmic and return the values; if any are too small, raise them to its foot and mark it."""
+    """Make the axis logarithmic and return the values to draw: small ones are raised to its foot, which is marked."""
     axes.set_yscale("log")
     largest = max((float(np.nanmax(row, initial=0.0)) for row in values), default=0.0)
     foot = _LEAST_SHARE * (largest if largest > 1 / _LARGEST else 1.0)

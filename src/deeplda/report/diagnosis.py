@@ -108,7 +108,7 @@ def few_steps(run: RunHistory) -> Finding | None:
         return None
     size, epochs = run.config.batch_size, len(run.epochs)
     return _problem(
-        f"The network was hardly trained: {counted(run.steps, 'step')} in {counted(epochs, 'epoch')}.",
+        f"The network was hardly trained: it took only {counted(run.steps, 'step')} in {counted(epochs, 'epoch')}.",
         f"With batches of {size:,} samples, an epoch on this data has {counted(run.steps // epochs, 'step')}. Even our "
         "shortest recipe, quick on CIFAR-10, takes 96.",
         f"Train with a smaller --batch-size ({size} here) that still leaves a few samples of each class, and with more "
@@ -149,7 +149,7 @@ def no_progress(run: RunHistory) -> Finding | None:
 
 
 def unstable(run: RunHistory) -> Finding | None:
-    """Report a run in which the separation of the training batches and the validation accuracy both fall repeatedly."""
+    """Report a run in which the separation of the batches falls often and the validation accuracy drops sharply."""
     steps = [after - before for before, after in pairwise(run.separation)]
     path = sum(map(abs, steps))
     lost = -sum(step for step in steps if step < 0) / path if path else 0.0
@@ -393,8 +393,8 @@ def underfits(run: RunHistory) -> Finding | None:
         f"The network underfits: its validation accuracy has levelled off at {percent(best, 1)}.",
         f"In the last {third} epochs, neither the validation accuracy nor the separation of the training batches "
         "improved.",
-        f"Try a wider network (--width {2 * run.config.width:g}) or a different one (--network). If that does not help, "
-        "the data may not contain more information.",
+        f"Try a wider network (--width {2 * run.config.width:g}) or a different one (--network). If that does not "
+        "help, the data may not contain more information.",
     )
 
 
@@ -403,8 +403,8 @@ def _training_accuracy(run: RunHistory) -> tuple[float, str]:
 
     C normally distributed classes with C - 1 equal eigenvalues v are 2 sqrt(C v / 2) within-class standard deviations
     apart, so the misclassified fraction is at most C - 1 times the tail beyond half this distance. The bound uses the
-    smallest eigenvalue as v; with fewer than C - 1 eigenvalues it is 0. For cross-entropy, it is the (geometric) mean
-    probability of the true class.
+    smallest eigenvalue as v; with fewer than C - 1 eigenvalues it is 0. For cross-entropy, it is the geometric mean
+    of the true class's probability.
     """
     if not run.discriminant:
         loss = median(row.loss for row in run.epochs[-run.third :])

@@ -1,4 +1,4 @@
-"""The style of all figures (sizes, fonts, and a colour, line style and marker for each class), and saving them."""
+"""The style of all figures (sizes, fonts, class colours, lines and markers), and functions that save figures."""
 
 from __future__ import annotations
 

@@ -329,7 +329,7 @@ def _draw_ranked(axes: Axes, values: Mapping[str, Floats]) -> None:
 
 
 def _channels_last(images: Pixels) -> Pixels:
-    """Return images with three channels as N x H x W x 3; of all others, return the first channel, N x H x W."""
+    """Return images with three channels as N x H x W x 3; for all others, return the first channel, N x H x W."""
     if images.ndim != 4 or images.dtype != np.uint8:
         what = f"images has shape {images.shape} and dtype {images.dtype}"
         raise ValueError(got(what, need="n x C x H x W and uint8", do="pass unscaled images"))

@@ -113,7 +113,7 @@ def _header(run: InspectedRun, name: str, objective: str) -> Html:
 
 
 def _predictors(plain: dict[str, PredictorScores], mirrored: dict[str, PredictorScores] | None) -> Html | tuple[()]:
-    """Return a table of the scores of each predictor, also with mirror images if available.
+    """Return a table of each predictor's scores, including its scores with mirror images if available.
 
     The first predictor makes the predictions.
     """

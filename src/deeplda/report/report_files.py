@@ -63,7 +63,7 @@ def write_comparison(
 ) -> Path:
     """Write a comparison of several runs to `output` and return its path.
 
-    Raises InputError if the runs have different classes, and the same errors as `inspect_run`.
+    Raises InputError if the runs have different classes, or if a run cannot be inspected.
     """
     check_comparable(records)
     with TerminalProgress().status(f"comparing {len(records)} runs"):
