@@ -103,7 +103,7 @@ class InspectedRun(RunRecord):
         places: (n,) the samples shown, as indices into the test set, in random order so that no class is always
             drawn on top.
         names: names of the samples shown, such as "test sample 17" or a file name.
-        samples: the samples shown: uint8 images n x C x H x W, or float32 feature vectors n x features.
+        samples: the samples shown, as uint8 images n x C x H x W or float32 feature vectors n x features.
         labels, decided: (n,) true and predicted classes, as indices into class_names.
         probabilities: (n,) probability of the predicted class.
         embedding: (n, d) float32, the network's output.
