@@ -178,7 +178,7 @@ def test_a_folder_that_lies_is_refused(tmp_path, damage):
 
 
 def test_strange_labels_are_refused():
-    with pytest.raises(ValueError, match="labels of type bytes"):
+    with pytest.raises(ValueError, match="labels are of type bytes"):
         labels_as_json(np.array([b"a", b"b"]))
 
 
