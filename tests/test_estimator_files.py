@@ -222,5 +222,5 @@ def test_coordinates_that_contradict_the_model(tmp_path, coordinates):
     folder = tmp_path / "saved"
     DeepLDAClassifier(**FAST).fit(ROWS, LABELS).save(folder)
     save_file(coordinates, folder / "coordinates.safetensors")
-    with pytest.raises(InputError, match="coordinates of another"):
+    with pytest.raises(InputError, match="the coordinates in"):
         DeepLDAClassifier.load(folder)

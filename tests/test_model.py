@@ -62,7 +62,7 @@ def test_an_image_and_its_mirror_image_are_one_with_mirror(saved):
 def test_images_scaled_to_one_are_rejected(saved):
     model, images = load(saved), digits()[0]
     for scaled in (images / 255, torch.as_tensor(images / 255).float()):
-        with pytest.raises(InputError, match="scaled to 0..1, but the training images were not"):
+        with pytest.raises(InputError, match=r"scaled to 0\.\.1, but the training images were not"):
             model.predict(scaled)
     model.predict(np.zeros((1, 1, 8, 8)))
     model.predict(np.ones((1, 1, 8, 8), dtype=np.uint8))
@@ -127,7 +127,7 @@ def test_a_loaded_model_measures_distances_and_learns_a_class(saved, tmp_path):
     with pytest.raises(InputError, match="'inverted' already exists"):
         model.add_class(strange, "inverted")
     for name in (11, ""):
-        with pytest.raises(InputError, match="need a name"):
+        with pytest.raises(InputError, match="need a non-empty string"):
             model.add_class(strange, name)
     model.save(tmp_path / "again")
     np.testing.assert_allclose(load(tmp_path / "again").predict_proba(strange), model.predict_proba(strange), atol=1e-6)

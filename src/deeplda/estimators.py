@@ -331,7 +331,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             raise code_not_run(folder, named, f"pass network={named!r}")
         if network is None and "network" not in parameters:
             code = read_card(folder / "model.json").network
-            raise code_not_run(folder, code, "pass the module or callable used in training as network=")
+            raise code_not_run(folder, code, "pass network=..., the module or callable used in training")
         if network is not None:
             parameters["network"] = network
         if file.class_weight is not None:
