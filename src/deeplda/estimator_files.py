@@ -116,7 +116,7 @@ def read_model(
 
 
 def _contradiction(folder: Path, declared: str) -> InputError:
-    return InputError(f"{folder} declares {declared}, but its model does not match: save the classifier again")
+    return InputError(f"{folder} declares {declared}, which contradicts its model: save the classifier again")
 
 
 def labels_as_json(classes: NDArray[Any]) -> tuple[str, list[Label]]:

@@ -59,7 +59,7 @@ _SETTINGS = (
     "subclasses", "cluster_on", "cluster_starts", "smallest_cluster", "subclass_decision", "autoencoder_epochs",
     "device",
 )  # fmt: skip
-# Other dtypes are converted to the first one: tabular data is computed in float64, and images stay small.
+# Other dtypes are converted to the first one. Tabular data needs float64; images stay as small as they are.
 _DTYPES = [np.float64, np.float32, np.uint8]
 # Tabular samples are predicted in blocks of exactly this size, padded if necessary, because products of different
 # shapes round differently.
@@ -444,7 +444,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         return trainee, data.train.labels
 
     def _own_network(self, sample_shape: tuple[int, ...], groups: int, seed: int) -> tuple[nn.Module | None, int]:
-        """Return the user's network and its output width, or None and 0 if the network is built in.
+        """Return the user's network and its output width, or None and 0 if the network is built by name.
 
         The user's own object is never returned. A callable has to build `embedding_dim` outputs, by default `groups`,
         the number of classes or subclasses.
@@ -465,7 +465,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     ) -> None:
         """Fit the predictors and coordinates on the training samples, and apply the class weights.
 
-        Feature vectors are computed in float64.
+        For feature vectors, the predictors and coordinates are computed in float64.
         """
         model, card = trainee.model, trainee.model.card
         if scaler is not None:

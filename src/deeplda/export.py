@@ -153,7 +153,7 @@ def export_model(model: Model, file: Path, inputs: NDArray[Any], *, format: Form
             raise InputError(
                 f"the network {model.card.network!r} cannot be exported ({reason})",
                 need="one that torch.export can trace for any batch size",
-                do="avoid decisions that depend on the values of tensors",
+                do="avoid control flow that depends on tensor values",
             ) from error
         verification = verify(model, run, inputs)
     if not verification.passed:

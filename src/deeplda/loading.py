@@ -62,7 +62,7 @@ def _empty_model(card: ModelCard, network: nn.Module) -> Model:
 
 
 def _check_sizes(card: ModelCard, state: dict[str, Tensor], folder: Path, *, own_network: bool) -> None:
-    """Raise InputError if the sizes in model.json differ from the sizes of the weights, or if either exceed the memory.
+    """Raise InputError if the sizes in model.json differ from the stored weights, or if the weights exceed the memory.
 
     This limits the memory that building the model can allocate, whatever an untrusted folder declares.
     """

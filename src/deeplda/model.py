@@ -37,8 +37,8 @@ class Model(nn.Module):
     """A network together with everything it needs to classify raw samples.
 
     Inputs are arrays or tensors in the form of the training data: images N x C x H x W, as uint8 or as floats in the
-    same range 0..255, or feature vectors N x features. With `mirror`, the embedding of an image is the mean over the
-    image and its mirror image, at twice the cost.
+    same range 0..255, or feature vectors N x features. With `mirror`, the embeddings of
+    each image and its mirror image are averaged, at twice the cost.
 
     Create a model with `from_parts` after your own training loop, or read one with `deeplda.load`.
 
@@ -69,8 +69,8 @@ class Model(nn.Module):
     ) -> Model:
         """Create a model from a network that you trained in your own loop.
 
-        It has every feature of a model that deeplda trained. Code is never saved, so pass the network again to load
-        it: `deeplda.load(folder, network=network)`.
+        The model works like one trained by deeplda. Code is never saved, so pass the network again when you load the
+        model: `deeplda.load(folder, network=network)`.
 
         Args:
             network: maps samples (n, *sample_shape) to embeddings (n, d). The model uses this module, not a copy.
@@ -286,7 +286,7 @@ class Model(nn.Module):
 
 
 class Normalisation(nn.Module):
-    """(x - mean) / deviation for each image channel or each feature; the identity until fitted.
+    """Normalise each image channel or feature to (x - mean) / deviation; the identity until fitted.
 
     Buffers: mean and deviation, (channels, 1, 1) or (features,).
     """

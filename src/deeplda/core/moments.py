@@ -152,7 +152,7 @@ class CentredBatch:
 
     @classmethod
     def _of(cls, part: _Part, counts: Tensor, whole: Agreement) -> Self:
-        """Centre `part`; its `index` and `counts` refer to `whole.classes`."""
+        """Centre `part`; `part.index` and `counts` refer to `whole.classes`."""
         rows = part.rows.to(_working_precision(part.rows.dtype, whole.n, part.rows.shape[1]))
         scale = _scale(whole.largest, rows.dtype)
         rows = rows * scale if scale != 1.0 else rows
