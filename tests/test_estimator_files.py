@@ -178,7 +178,7 @@ def test_a_folder_that_lies_is_refused(tmp_path, damage):
 
 
 def test_strange_labels_are_refused():
-    with pytest.raises(ValueError, match="labels of type bytes"):
+    with pytest.raises(ValueError, match="labels are of type bytes"):
         labels_as_json(np.array([b"a", b"b"]))
 
 
@@ -222,5 +222,5 @@ def test_coordinates_that_contradict_the_model(tmp_path, coordinates):
     folder = tmp_path / "saved"
     DeepLDAClassifier(**FAST).fit(ROWS, LABELS).save(folder)
     save_file(coordinates, folder / "coordinates.safetensors")
-    with pytest.raises(InputError, match="coordinates of another"):
+    with pytest.raises(InputError, match="the coordinates in"):
         DeepLDAClassifier.load(folder)

@@ -184,11 +184,11 @@ class TestImages:
         assert classifier.score(pixels, labels) > 0.9
         assert classifier.transform(pixels).shape == (150, 2)
         assert classifier.predict_proba(pixels[:1]).shape == (1, 3)
-        with pytest.raises(ValueError, match="inputs of shape"):
+        with pytest.raises(ValueError, match="inputs has shape"):
             classifier.predict(pixels[:, :, :7])
 
     def test_other_shapes_are_refused(self, images):
-        with pytest.raises(ValueError, match="2 axes for rows or 4 for images"):
+        with pytest.raises(ValueError, match="2 axes for feature vectors or 4 for images"):
             DeepLDAClassifier().fit(images[0][:, 0], images[1])
 
 
@@ -237,7 +237,7 @@ class TestOwnNetworks:
             DeepLDAClassifier(network=network).fit(*iris)
 
     def test_a_width_that_does_not_agree_is_refused(self, iris):
-        with pytest.raises(ValueError, match="3 outputs and embedding_dim is 4"):
+        with pytest.raises(ValueError, match="3 outputs, but embedding_dim is 4"):
             DeepLDAClassifier(network=nn.Linear(4, 3), embedding_dim=4).fit(*iris)
 
 

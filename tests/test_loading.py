@@ -28,7 +28,7 @@ def change_weights(folder, **changes):
 
 
 def test_nothing_there(tmp_path):
-    with pytest.raises(InputError, match="holds no model"):
+    with pytest.raises(InputError, match="contains no model"):
         load(tmp_path)
     with pytest.raises(InputError, match="there is no folder"):
         load(tmp_path / "nowhere")

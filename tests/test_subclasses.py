@@ -111,9 +111,9 @@ def test_bad_parents_are_rejected(parents: tuple[int, ...]) -> None:
 
 def test_bad_arguments_are_rejected() -> None:
     subclasses = SubclassMap((0, 0, 1))
-    with pytest.raises(ValueError, match="subclass 3, need 0 to 2"):
+    with pytest.raises(ValueError, match="label is 3, need 0 to 2"):
         subclasses.to_classes(np.array([0, 3]))
-    with pytest.raises(ValueError, match="subclass -1, need 0 to 2"):
+    with pytest.raises(ValueError, match="label is -1, need 0 to 2"):
         subclasses.to_classes(torch.tensor([-1]))
     with pytest.raises(ValueError, match="1 class names, need 2"):
         subclasses.names(["cat"])
@@ -293,13 +293,13 @@ def test_one_thread_splits_however_many_there_are(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("points", "labels", "message"),
     [
-        (np.zeros(5), np.zeros(5, int), r"embeddings of shape \(5,\)"),
-        (np.zeros((5, 2)), np.zeros(4, int), r"labels of shape \(4,\)"),
+        (np.zeros(5), np.zeros(5, int), r"embeddings has shape \(5,\)"),
+        (np.zeros((5, 2)), np.zeros(4, int), r"and labels \(4,\)"),
         (np.zeros((0, 2)), np.zeros(0, int), "n and d at least 1"),
-        (np.zeros((5, 2)), np.array([0, 1, 1, 3, 3]), r"labels \[0 1 3\], need integers 0..C-1"),
-        (np.zeros((2, 2)), np.array([-1, 0]), "need integers 0..C-1"),
-        (np.zeros((2, 2)), np.array([0, 2**62]), "need integers 0..C-1"),
-        (np.zeros((2, 2)), np.array([0.0, 1.0]), "need integers 0..C-1"),
+        (np.zeros((5, 2)), np.array([0, 1, 1, 3, 3]), r"labels are \[0 1 3\], need all of the integers 0..C-1"),
+        (np.zeros((2, 2)), np.array([-1, 0]), "need all of the integers 0..C-1"),
+        (np.zeros((2, 2)), np.array([0, 2**62]), "need all of the integers 0..C-1"),
+        (np.zeros((2, 2)), np.array([0.0, 1.0]), "need all of the integers 0..C-1"),
         (np.array([[0.0], [np.nan]]), np.array([0, 0]), "NaN or infinity"),
     ],
 )
@@ -311,11 +311,11 @@ def test_bad_samples_are_rejected(points: NDArray[Any], labels: NDArray[Any], me
 @pytest.mark.parametrize(
     ("k", "options", "message"),
     [
-        (0, {}, "k=0, need at least 1"),
-        ("many", {}, "k='many', need"),
-        (2, {"n_init": 0}, "n_init=0, need at least 1"),
-        (2, {"smallest": 0}, "smallest=0"),
-        (2, {"class_names": ["a", "b"]}, "2 class names and labels of 1 classes"),
+        (0, {}, "k is 0, need an integer >= 1"),
+        ("many", {}, "k is 'many', need"),
+        (2, {"n_init": 0}, "n_init is 0, need at least 1"),
+        (2, {"smallest": 0}, "smallest is 0"),
+        (2, {"class_names": ["a", "b"]}, "2 class names, but the labels have 1 classes"),
     ],
 )
 def test_bad_settings_are_rejected(k: Any, options: dict[str, Any], message: str) -> None:

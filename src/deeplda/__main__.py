@@ -1,4 +1,4 @@
-"""The entry point of the `deeplda` command and of `python -m deeplda`."""
+"""The entry point for the `deeplda` command and `python -m deeplda`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from deeplda.extras import EXTRAS, require
 
 
 def main() -> None:
-    """Run the command line, or print what to install if its extra is missing."""
+    """Run the command line, or print the extra to install if it is missing."""
     command = next((word for word in sys.argv[1:] if word in EXTRAS["cli"].commands), "the command line")
     try:
         require("cli", command)
@@ -17,7 +17,7 @@ def main() -> None:
         print(f"deeplda: {error}", file=sys.stderr)
         sys.exit(2)
 
-    # Not at the top of the file: it imports cyclopts.
+    # Not at the top of the file, because it imports cyclopts.
     from deeplda.cli import main as run_command_line
 
     run_command_line()

@@ -1,4 +1,4 @@
-"""Names of earlier versions that still work."""
+"""Names from earlier versions that still work."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from deeplda.estimators import DeepLDAClassifier, NetworkFactory
 
 
 def subclass_classifier(stacklevel: int) -> type[DeepLDAClassifier]:
-    """Return `SubclassDeepLDAClassifier` with a warning that points at its import, `stacklevel` frames up."""
+    """Return `SubclassDeepLDAClassifier`, and warn at the line that imports it, `stacklevel` frames up."""
     warnings.warn(
         "SubclassDeepLDAClassifier is deprecated: use DeepLDAClassifier(subclasses=2)",
         DeprecationWarning,
@@ -29,7 +29,7 @@ class SubclassDeepLDAClassifier(DeepLDAClassifier):
     Deprecated: use `DeepLDAClassifier(subclasses=2)`.
     """
 
-    # scikit-learn reads the parameters from the signature, so it repeats those of the base class.
+    # scikit-learn reads the parameters from the signature, so the base class's parameters are repeated here.
     def __init__(
         self,
         *,

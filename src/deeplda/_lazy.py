@@ -1,4 +1,4 @@
-"""Packages whose public names are imported on first use."""
+"""Support for packages that import their public names on first use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def lazy_names(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` of a package; `modules` maps its public names to their modules."""
+    """Return `__getattr__` and `__dir__` for a package; `modules` maps its public names to their modules."""
 
     def get(name: str) -> Any:
         if name not in modules:

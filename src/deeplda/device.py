@@ -1,4 +1,4 @@
-"""Torch's devices: choosing one, its precision in training, and its random generators."""
+"""Torch devices: device selection, training precision and random number generators."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from deeplda.errors import InputError
 
 
 def pick_device(name: str) -> torch.device:
-    """Return the device with that name; "auto" means CUDA if available, otherwise the CPU.
+    """Return the device with this name; "auto" means CUDA if available, otherwise the CPU.
 
-    Raises InputError if this machine cannot use it.
+    Raises InputError if this machine does not have the device or the device does not support float64.
     """
     try:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else torch.device(name)
@@ -23,7 +23,9 @@ def pick_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
         reason = str(error).splitlines()[0].partition(". ")[0]
         raise InputError(
-            f"device {name!r} ({reason})", need="a device of this machine that supports float64", do="use cpu"
+            f"device {name!r} cannot be used ({reason})",
+            need="a device on this machine that supports float64",
+            do="use cpu",
         ) from None
     return device
 
@@ -44,15 +46,15 @@ def warn_if_slow(precision: str | None, device: torch.device) -> None:
     capabilities: Mapping[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
     supported = any("bf16" in name for name, present in capabilities.items() if present)
     if precision == "bfloat16" and device.type == "cpu" and capabilities and not supported:
-        message = "this processor has no instructions for bfloat16, which will be slow: use --precision float32"
+        message = "this processor has no bfloat16 instructions, so bfloat16 will be slow: use --precision float32"
         warnings.warn(message, UserWarning, stacklevel=2)
 
 
 def preserved_generators() -> AbstractContextManager[None]:
-    """Restore the state of torch's default random generators after this block, which may seed them and draw.
+    """Restore the state of torch's default random number generators after this block, which may seed and use them.
 
-    Generators of CUDA devices are included only if the program already uses CUDA: reading their state would
-    initialise it.
+    CUDA generators are included only if the program already uses CUDA, because reading their state would initialise
+    it.
     """
     in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # not typed in torch
     devices = range(torch.cuda.device_count()) if in_use else range(0)

@@ -19,10 +19,10 @@ _WRITE_FAILURES = frozenset(
 
 
 class InputError(ValueError):
-    """An input from the user cannot be used: a file, a folder or an option. Exit code 2.
+    """The user passed a file, folder or option that cannot be used. Exit code 2.
 
-    The message is always one printable line, even if it quotes names or values from a file. With `need` and `do` it has
-    the three parts of `got`.
+    The message is always one printable line, even if it quotes names or values from a file. If `need` and `do` are
+    passed, `got` composes the message.
     """
 
     def __init__(self, what: str, *, need: str | None = None, do: str | None = None) -> None:
@@ -49,38 +49,38 @@ def while_training() -> Iterator[None]:
 
 
 def got(what: str, *, need: str, do: str) -> str:
-    """Return the sentence of an error: `got("labels has shape (64, 1)", need="(64,)", do="pass labels.squeeze(1)")`."""
+    """Compose an error message, e.g. `got("labels has shape (64, 1)", need="(64,)", do="pass labels.squeeze(1)")`."""
     return f"{what}, need {need}: {do}"
 
 
 def code_not_run(folder: object, network: str, do: str) -> InputError:
-    """Return the error for a folder whose network is code that the user did not name: such code is never run."""
-    what = f"the network of {folder} is the code {network!r}, which is not run without your permission"
+    """Return the error for a folder whose network is code that the user did not name; such code is never run."""
+    what = f"the network in {folder} is the code {network!r}, which is not run without your permission"
     return InputError(f"{what}: {do}")
 
 
 def too_long(path: object) -> InputError:
     """Return the error for a path that is too long for the file system."""
-    return InputError(f"{path} is longer than a file name can be: check it")
+    return InputError(f"the path {path} is too long for the file system: check it")
 
 
 def one_line(text: str) -> str:
-    """Return text as one printable line: control characters are escaped, and the middle of a very long text is cut."""
+    """Return text as one printable line, with control characters escaped and the middle of a very long text cut out."""
     if len(text) > _LONGEST_LINE:
         text = f"{text[: _LONGEST_LINE // 2]} ... {text[-_LONGEST_LINE // 2 :]}"
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
 def print_warning(message: Warning | str, *_where: object, **_more: object) -> None:
-    """Print a warning as one line on stderr, without its place in the code: a replacement for warnings.showwarning."""
+    """Print a warning as one line on stderr, without its source location; this replaces warnings.showwarning."""
     print(f"deeplda: {message}", file=sys.stderr)
 
 
 def unwritten(error: OSError) -> str | None:
-    """Return the sentence for a full disk or a folder without permission, or None for any other error."""
+    """Return the message for a failed write, such as a full disk or missing permission, or None for any other error."""
     if error.errno not in _WRITE_FAILURES:
         return None
     where = f" ({error.filename})" if error.filename else ""
-    # Python also fails with these two when it only inspects a folder, so they need not be about writing.
+    # Python also raises these two when it only inspects a folder, so the failure need not be a write.
     what = "not allowed" if error.errno in (errno.EACCES, errno.EPERM) else "cannot write"
     return f"{what}: {error.strerror}{where}; everything saved before is intact"

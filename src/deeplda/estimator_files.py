@@ -1,4 +1,4 @@
-"""A fitted classifier as a folder: the model's two files, the coordinates, and JSON for the rest. No pickle."""
+"""Save a fitted classifier, without pickle, as a folder: the model's two files, the coordinates, and JSON."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from deeplda.model import Model
 
 _CLASSIFIER = "classifier.json"
 _COORDINATES = "coordinates.safetensors"
-# Files that a classifier which is being replaced may consist of, including exports of it.
+# Files of a classifier, including its exports; a folder with any other file is not replaced.
 _OURS = {"model.json", "weights.safetensors", _COORDINATES, _CLASSIFIER, "model.onnx", "model.pt2"}
 _ESTIMATORS = ("DeepLDAClassifier", "SubclassDeepLDAClassifier")
-# Bytes; real labels take less.
+# In bytes; real labels take less.
 _LARGEST_LABELS = 2**26
 
 Label = bool | int | float | str
@@ -33,10 +33,10 @@ class ClassifierFile(BaseModel):
     """The contents of classifier.json.
 
     Attributes:
-        estimator: the name of its class.
-        parameters: of the constructor, without a `network` that is code and a `random_state` that is not a number.
-        class_weight: pairs of label and weight, because JSON keys are strings.
-        dtype: of `classes`, as numpy writes it.
+        estimator: the name of the estimator's class.
+        parameters: the constructor parameters, except a `network` that is code and a `random_state` that is an object.
+        class_weight: (label, weight) pairs, because JSON keys can only be strings.
+        dtype: the NumPy dtype string of `classes`.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, ser_json_inf_nan="constants")
@@ -56,27 +56,27 @@ class ClassifierFile(BaseModel):
 def write_classifier(
     folder: Path, file: ClassifierFile, model: Model, coordinates: dict[str, NDArray[np.float64]]
 ) -> None:
-    """Write all files. A classifier saved there before is replaced, together with its exports.
+    """Write all files. A classifier that is already there is replaced, and its exports are removed.
 
-    Raises InputError if the folder is not a classifier's or contains other files.
+    Raises InputError if the folder exists but does not contain a classifier, or contains other files.
     """
     folder = folder.absolute()
     with new_folder(folder) as temporary:
-        # Checked here, where no other process can write the folder between the check and the end of the block.
+        # Checked in this block because no other process can write the folder until the block ends.
         if folder.exists() and not (folder / _CLASSIFIER).is_file():
-            raise InputError(f"{folder} already exists", need="a new folder", do="choose another name")
+            raise InputError(f"{folder} already exists and is not a classifier: choose another name")
         if others := sorted({entry.name for entry in folder.glob("*")} - _OURS):
             found = f"{folder} contains {others[0]!r} besides a classifier"
-            raise InputError(found, need="a folder with nothing else to replace", do="choose another name")
+            raise InputError(f"{found}, so it is not replaced: choose another name")
         model._write(temporary)
         save_file(coordinates, temporary / _COORDINATES)
         (temporary / _CLASSIFIER).write_text(file.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 
 def read_classifier_file(folder: Path, parameters: Collection[str]) -> ClassifierFile:
-    """Read classifier.json of an estimator with these parameters.
+    """Read classifier.json for an estimator with these parameters.
 
-    Raises InputError if it is missing, damaged, or belongs to another estimator.
+    Raises InputError if it is missing or damaged, or belongs to a different estimator.
     """
     try:
         file = ClassifierFile.model_validate_json(read_small(folder / _CLASSIFIER))
@@ -86,16 +86,17 @@ def read_classifier_file(folder: Path, parameters: Collection[str]) -> Classifie
     if file.estimator not in _ESTIMATORS:
         raise InputError(f"{folder} contains a {file.estimator}, need a DeepLDAClassifier: load it with its own class")
     if unknown := sorted(file.parameters.keys() - set(parameters)):
-        raise _contradiction(folder, f"a parameter {unknown[0]!r}")
+        raise InputError(f"{folder} declares an unknown parameter {unknown[0]!r}: save the classifier again")
     return file
 
 
 def read_model(
     folder: Path, file: ClassifierFile, network: nn.Module | str | None, device: str
 ) -> tuple[Model, NDArray[np.float64], NDArray[np.float64]]:
-    """Return the model, and xbar (d,) and scalings (d, m) of the coordinates.
+    """Return the model and the coordinates' xbar (d,) and scalings (d, m).
 
-    Raises InputError if they are missing or contradict classifier.json, or if the network is unknown code.
+    Raises InputError if they are missing or contradict classifier.json, or if the network is code that the caller did
+    not name.
     """
     coordinates = read_arrays(folder / _COORDINATES)
     model = load(folder, network=network, device=device)
@@ -107,34 +108,38 @@ def read_model(
     if file.feature_names is not None and len(file.feature_names) != file.n_features:
         raise _contradiction(folder, f"{len(file.feature_names)} feature names")
     if xbar.shape != (model.card.embedding_dim,) or scalings.ndim != 2 or len(scalings) != len(xbar):
-        raise _contradiction(folder, "coordinates of another width")
+        what = f"the coordinates in {folder} do not have the width of its model's embedding"
+        raise InputError(f"{what}: save the classifier again")
     if xbar.dtype != np.float64 or scalings.dtype != np.float64:
-        raise _contradiction(folder, "coordinates of another type")
+        raise InputError(f"the coordinates in {folder} are not float64: save the classifier again")
     return model, xbar, scalings
 
 
 def _contradiction(folder: Path, declared: str) -> InputError:
-    return InputError(f"{folder} declares {declared}", need="what its model has", do="save the classifier again")
+    return InputError(f"{folder} declares {declared}, which contradicts its model: save the classifier again")
 
 
 def labels_as_json(classes: NDArray[Any]) -> tuple[str, list[Label]]:
-    """Return dtype and values of class labels. Raises InputError unless they are numbers, booleans or strings."""
+    """Return the dtype and values of class labels.
+
+    Raises InputError if a label is not a number, boolean or string.
+    """
     values = [plain(value) for value in classes.tolist()]
     if unsupported := [type(value).__name__ for value in values if not isinstance(value, Label)]:
-        what = f"labels of type {unsupported[0]}"
-        raise InputError(what, need="numbers, booleans or strings", do="convert them, or pickle")
+        what = f"the labels are of type {unsupported[0]}"
+        raise InputError(what, need="numbers, booleans or strings", do="convert them, or pickle the classifier")
     return classes.dtype.str, values
 
 
 def labels_from_json(dtype: str, values: list[Label]) -> NDArray[Any]:
-    """Return the labels that `labels_as_json` received. Raises InputError for values that it never writes."""
+    """Return the labels passed to `labels_as_json`. Raises InputError if it cannot have written these values."""
     try:
         known = re.fullmatch(r"[<>=|]?(O|[biufU][0-9]{1,9})", dtype)
         if known and np.dtype(dtype).itemsize * len(values) <= _LARGEST_LABELS:
             return np.array(values, dtype=dtype)
     except (TypeError, ValueError, OverflowError):
         pass
-    raise InputError(f"class labels of type {dtype!r} are not those of a classifier: save it again")
+    raise InputError(f"the class labels of type {dtype!r} cannot be restored: save the classifier again")
 
 
 def weights_as_json(weights: Mapping[Any, float]) -> list[tuple[Label, float]]:
@@ -150,5 +155,5 @@ def parameters_as_json(parameters: Mapping[str, Any]) -> dict[str, Label | None]
 
 
 def plain(value: Any) -> Any:
-    """Return a Python number for a numpy one, as parameter grids contain them."""
+    """Convert a NumPy scalar, such as a value from a parameter grid, to a Python value; return others unchanged."""
     return value.item() if isinstance(value, np.generic) else value

@@ -1,4 +1,4 @@
-"""What the estimator passes to the training loop: its samples, the split for early stopping, and the user's network."""
+"""The estimator's inputs to the training loop: samples, the split for early stopping, and the user's network."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ from deeplda.sampling import stratified_split
 
 
 def hold_out(labels: NDArray[np.int64], fraction: float, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return indices to train and to validate on, stratified; training keeps a sample of every class."""
+    """Return the indices of a stratified training and validation set; the training set has a sample of every class."""
     if isinstance(fraction, bool | str) or not 0 < fraction < 1:
         raise InputError(f"validation_fraction must be between 0 and 1, got {fraction!r}")
     size = max(1, round(fraction * len(labels)))
     train, validation = stratified_split(labels, size, np.random.Generator(np.random.PCG64(seed)))
     if not len(validation):
-        what = f"early_stopping with {len(labels)} samples of {len(np.unique(labels))} classes"
-        raise InputError(what, need="a class with more than one sample", do="use early_stopping=False")
+        what = f"there are {len(labels)} samples of {len(np.unique(labels))} classes"
+        need = "a class with more than one sample for early stopping"
+        raise InputError(what, need=need, do="use early_stopping=False")
     return train, validation
 
 
 def loop_part(part: Part, scaler: StandardScaler | None) -> Part:
-    """Return the samples as the loop needs them.
+    """Return the samples in the form that the training loop needs.
 
-    The loop computes in float32. Rows are standardised in float64 before that, so that features of any scale or offset
-    keep their precision; images stay uint8 or float32, in their own range.
+    The loop computes in float32. Feature vectors are first standardised in float64, so that features of any scale or
+    offset keep their precision. Images stay uint8 or float32, in their own range.
     """
     inputs: NDArray[Any] = part.inputs
     if scaler is not None and len(part):
@@ -42,17 +43,17 @@ def loop_part(part: Part, scaler: StandardScaler | None) -> Part:
 
 
 def build_own(network: object, sample_shape: tuple[int, ...], embedding_dim: int) -> nn.Module:
-    """Return a copy of a module, or the result of a callable of (sample_shape, embedding_dim), in float32."""
+    """Return a float32 network: a copy of `network`, or the result of `network(sample_shape, embedding_dim)`."""
     if isinstance(network, nn.Module):
         return copy.deepcopy(network).float()
     built = network(sample_shape, embedding_dim) if callable(network) else None
     if not isinstance(built, nn.Module):
-        needed = "None, a name, an nn.Module or a callable of (sample_shape, embedding_dim) that returns one"
+        needed = "None, a name, an nn.Module, or a callable that maps (sample_shape, embedding_dim) to an nn.Module"
         raise InputError(f"network is {network!r}, need {needed}")
     return built.float()
 
 
 def code_name(network: object) -> str:
-    """Return "module:name" of the user's code, for the model card."""
+    """Return the name of the user's code for the model card, in the form "module:name"."""
     kind = type(network) if isinstance(network, nn.Module) else network
     return f"{getattr(kind, '__module__', '')}:{getattr(kind, '__qualname__', type(kind).__qualname__)}"

@@ -53,84 +53,89 @@ from deeplda.training.trainee import Classifier, build_trainee
 NetworkFactory = Callable[[tuple[int, ...], int], nn.Module]
 
 _PREDICTORS = ("hyperplanes", "nearest_mean", "classic_lda")
-# Parameters that are settings of a training under the same name; None leaves the setting at its default.
+# Parameters that have the same names as training settings; None leaves a setting at its default.
 _SETTINGS = (
     "objective", "alpha", "lam", "epsilon", "statistic", "scatter", "embedding_dim", "learning_rate", "weight_decay",
     "subclasses", "cluster_on", "cluster_starts", "smallest_cluster", "subclass_decision", "autoencoder_epochs",
     "device",
 )  # fmt: skip
-# Other dtypes are converted to the first: rows are computed in float64, images stay as small as they are.
+# Other dtypes are converted to the first one. Tabular data needs float64; images stay as small as they are.
 _DTYPES = [np.float64, np.float32, np.uint8]
-# Rows are predicted in blocks of exactly this size, padded if necessary: products of other shapes round differently.
+# Tabular samples are predicted in blocks of exactly this size, padded if necessary, because products of different
+# shapes round differently.
 _BLOCK = 128
 
 
 class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn is not typed
     """Deep linear discriminant analysis.
 
-    A network is trained on a discriminant objective, so that its output, the embedding, is compact within classes and
-    linearly separable between them; a linear predictor on the embedding makes the decisions. The training loop is the
-    one of `deeplda train`.
+    A network is trained with a discriminant objective, so that its outputs, the embeddings, form compact, linearly
+    separable classes; a linear predictor on the embedding makes the decisions. `deeplda train` uses the same training
+    loop.
 
-    Samples are rows of numbers (n, features), which are standardised internally, or images (n, channels, height,
-    width), whose channels are. Rows are predicted in float64 and in blocks of one size: the prediction for a row is the
-    same, to the last bit, whichever rows accompany it.
+    Samples are feature vectors (n, features) or images (n, channels, height, width). Each feature or channel is
+    standardised internally. Predictions for feature vectors are computed in float64 and in blocks of a fixed size, so
+    the result for a sample is the same, to the last bit, whichever samples are predicted with it.
 
     Parameters
     ----------
     network : None, str, nn.Module or callable, default=None
-        None: an MLP for rows and a convolutional network for images. A name: as in `deeplda train --network`.
-        A module: a copy of it is trained, in float32, from its current weights. A callable: called as
-        `network(sample_shape, embedding_dim)`, returns the module to train.
+        None selects an MLP for feature vectors and a convolutional network for images. A string names a network, as in
+        `deeplda train --network`. If a module is passed, a copy of it is trained in float32, starting from its current
+        weights. A callable is called as `network(sample_shape, embedding_dim)` and returns the module to train.
     objective : {"lda", "rdlda", "dlda", "cce"}, default="lda"
-        The general discriminant objective; the paper's two, with the paper's defaults; or cross-entropy.
+        "lda" is the general discriminant objective, "rdlda" and "dlda" are the paper's two objectives with the paper's
+        defaults, and "cce" is cross-entropy.
     alpha : float, default=None
-        As in `DeepLDALoss`; None: 1, or 0.6 for objective "rdlda".
+        As in `DeepLDALoss`. None means 1, or 0.6 for objective "rdlda".
     statistic : {"wilks", "smallest", "pillai", "hotelling"}, default=None
-        As in `DeepLDALoss`; None: "wilks", or "smallest" for the paper's objectives. "smallest" overfits tables of a
-        few hundred rows.
+        As in `DeepLDALoss`. None means "wilks", or "smallest" for the paper's objectives. "smallest" overfits tabular
+        data with only a few hundred samples.
     lam, epsilon, scatter
         As in `DeepLDALoss`.
     predictor : {"hyperplanes", "nearest_mean", "classic_lda"}, default="hyperplanes"
-        Decides on the embedding. Objective "cce" always uses softmax.
+        The predictor that makes decisions on the embedding. Objective "cce" always uses softmax.
     embedding_dim : int, default=None
-        Width of the embedding; None: the number of classes or subclasses, or the output width of the given module.
+        Width of the embedding. None means the number of classes or subclasses or, if `network` is a module, its output
+        width.
     subclasses : int or "auto", default=1
         Split each class into this many subclasses by k-means and train the network to separate all of them; "auto"
         chooses 1 to 4 for each class by the silhouette. Useful if classes consist of several groups.
     cluster_on : {"inputs", "autoencoder"}, default=None
-        Where k-means runs: on standardised inputs, or in the embedding of an autoencoder that is trained first.
-        None: inputs for rows, the autoencoder for images.
+        The data that k-means clusters: standardised inputs, or the embeddings of an autoencoder that is trained first.
+        None means inputs for feature vectors and the autoencoder for images.
     cluster_starts : int, default=10
-        Number of k-means runs, of which the best is kept.
+        Number of k-means runs, of which the best is used.
     smallest_cluster : int, default=10
         Merge clusters smaller than this into their nearest sibling; classes with fewer than twice as many samples are
         not split.
     subclass_decision : {"argmax", "sum"}, default="argmax"
         Predict the class of the best subclass, as in the paper, or the class with the highest summed probability.
     autoencoder_epochs : int, default=20
-        Epochs of the autoencoder.
+        Number of epochs for which the autoencoder is trained.
     max_epochs : int, default=100
-        Passes over the training samples, unless `early_stopping` ends training earlier.
+        Number of training epochs; `early_stopping` can end training earlier.
     batch_size : int, default=200
-        Samples per step. It is raised if batches would otherwise contain a single class.
+        Number of samples per step. It is raised if a batch could otherwise contain only one class.
     learning_rate : float, default=0.1
-        The highest learning rate; it rises in the first quarter of the steps and then falls to 0.
+        The highest learning rate; it is reached after the first quarter of the steps and then falls to 0.
     weight_decay : float, default=0.01
-        Applied to all parameters of the network.
+        Weight decay, applied to all parameters of the network.
     early_stopping : bool, default=False
-        Hold samples out, stop when their accuracy has not risen for `n_iter_no_change` epochs, and keep the best epoch.
+        Hold out samples, stop when the accuracy on them has not improved for `n_iter_no_change` epochs, and use the
+        best epoch.
     validation_fraction : float, default=0.1
-        Share of the samples held out for early stopping, stratified.
+        Fraction of the samples to hold out for early stopping, stratified by class.
     n_iter_no_change : int, default=10
-        Epochs to wait for a better accuracy.
+        Number of epochs to wait for an improvement in accuracy.
     class_weight : None, "balanced" or dict, default=None
-        "balanced": all classes have the same weight in the objective and in the decisions. A dict {label: weight}, with
-        weight 1 for missing labels, multiplies the priors of the predictor by the weights (equal priors for hyperplanes
-        and nearest mean, class frequencies for classic LDA and softmax), as if costs or class frequencies differed by
-        these factors; training does not change.
+        With "balanced", all classes have the same weight in the objective and in the decisions. A dict {label: weight}
+        multiplies the predictor's priors by the weights, as if costs or class frequencies differed by these factors;
+        training does not change. Missing labels have weight 1. The priors are equal for hyperplanes and nearest mean,
+        and the class frequencies for classic LDA and softmax.
     device : str, default="cpu"
-        Where to train: "cpu", "cuda", ..., or "auto" for CUDA if available. Rows are predicted on the CPU.
+        The device to train on: "cpu", "cuda", ..., or "auto" for CUDA if available. Predictions for feature vectors are
+        always computed on the CPU.
     verbose : int, default=0
         If positive, report progress on stderr; this needs the extra `cli`.
     random_state : int, RandomState or None, default=None
@@ -141,22 +146,24 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     classes_ : ndarray of shape (n_classes,)
         The labels, sorted.
     n_features_in_ : int
-        Number of features; for images, of channels.
+        Number of features or, for images, of channels.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Set if `X` has columns whose names are strings.
+        Names of the features; defined only if the column names of `X` are all strings.
     model_ : deeplda.model.Model
-        The trained model; its class names are the labels as strings, `model_.card.parents` the class of each subclass.
+        The trained model. Its class names are the labels as strings; `model_.card.parents` has the class of each
+        subclass.
     n_iter_ : int
         Number of epochs trained.
     loss_curve_ : list of float, of length n_iter_
-        Mean loss of each epoch. Discriminant losses are negative.
+        Mean loss of each epoch. Discriminant losses are usually negative.
     validation_scores_ : list of float, of length n_iter_
-        Accuracy on the held-out samples (of the hyperplanes, or softmax); only with `early_stopping`.
+        Accuracy on the held-out samples after each epoch, measured with hyperplanes, or with softmax for "cce". Defined
+        only with `early_stopping`.
     xbar_ : ndarray of shape (embedding_dim,)
         Mean embedding of the training samples.
     scalings_ : ndarray of shape (embedding_dim, n_components)
-        The discriminant directions, strongest first; n_components = min(embedding_dim, n_classes - 1), with subclasses
-        min(embedding_dim, n_subclasses - 1).
+        The discriminant directions, strongest first; n_components is min(embedding_dim, n_classes - 1) or, with
+        subclasses, min(embedding_dim, n_subclasses - 1).
 
     Examples
     --------
@@ -229,11 +236,12 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         """Train on samples X, (n, features) or (n, channels, height, width), with labels y, (n,)."""
         if unsupported:
             what = f"fit received {', '.join(unsupported)}, need only X and y"
-            raise TypeError(f"{what}: weight classes with class_weight; samples cannot be weighted")
+            raise TypeError(f"{what}: use class_weight to weight classes; samples cannot be weighted")
         self._forget()
         inputs, targets = validate_data(self, X, y, dtype=_DTYPES, allow_nd=True, force_writeable=True)
         if inputs.ndim not in (2, 4):
-            raise InputError(f"X has shape {inputs.shape}, need 2 axes for rows or 4 for images: reshape the samples")
+            needed = "2 axes for feature vectors or 4 for images"
+            raise InputError(f"X has shape {inputs.shape}, need {needed}: reshape the samples")
         labels = self._encode_labels(targets)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         config = self._fit_config(seed)
@@ -271,10 +279,10 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Return the discriminant coordinates, (n, n_components): the embedding projected on the directions.
+        """Return the discriminant coordinates, (n, n_components): the embedding projected onto the directions.
 
-        Along each direction the training samples have variance 1 within classes, as measured by S'_W with its alpha and
-        lam. All differences between class means are preserved.
+        Along each direction, the within-class variance of the training samples is 1, as measured by S'_W, which
+        includes alpha and lam. All differences between class means are preserved.
         """
         check_is_fitted(self)
         mean, directions = torch.from_numpy(self.xbar_), torch.from_numpy(self.scalings_)
@@ -283,7 +291,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     def save(self, path: str | Path) -> None:
         """Write the classifier to a folder, without pickle; `load` and `deeplda.load` read it.
 
-        A classifier saved there before is replaced; a folder with any other content is rejected.
+        A classifier that is already there is replaced; a folder with any other content is rejected.
         """
         check_is_fitted(self)
         dtype, classes = labels_as_json(self.classes_)
@@ -309,7 +317,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     def load(
         cls, path: str | Path, *, network: str | nn.Module | NetworkFactory | None = None, device: str = "cpu"
     ) -> Self:
-        """Load a classifier that `save` wrote. If its network is your own code, pass `network` as for training."""
+        """Load a classifier written by `save`. If its network is your own code, pass `network` as in training."""
         folder = expanded(path)
         # Another process may replace the folder while its files are read.
         return read_folder(folder, lambda: cls._read(folder, network, device))
@@ -323,7 +331,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             raise code_not_run(folder, named, f"pass network={named!r}")
         if network is None and "network" not in parameters:
             code = read_card(folder / "model.json").network
-            raise code_not_run(folder, code, "pass network=, the module or callable that the classifier was made with")
+            raise code_not_run(folder, code, "pass network=..., the module or callable used in training")
         if network is not None:
             parameters["network"] = network
         if file.class_weight is not None:
@@ -360,11 +368,12 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             # scikit-learn's own checks look for these words.
-            raise InputError("The number of classes has to be greater than one; got 1 class: add samples of another")
+            what = "The number of classes has to be greater than one; got 1 class"
+            raise InputError(f"{what}: add samples of another class")
         return labels.astype(np.int64)
 
     def _fit_config(self, seed: int) -> FitConfig:
-        """Return the settings of the loop. Raises InputError for a parameter that is out of range."""
+        """Return the settings for the training loop. Raises InputError if a parameter is out of range."""
         for name, least in (("max_epochs", 1), ("n_iter_no_change", 1), ("batch_size", 2)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
@@ -386,10 +395,10 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         return FitConfig.parse(given, type(self).__name__)
 
     def _log_class_weights(self, labels: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return what class weights add to the scores, (C,).
+        """Return the values that class weights add to the scores, (C,).
 
-        A mapping multiplies the priors of the predictor, so its logarithm is added. "balanced" already acts in the
-        loss; only the priors of classic LDA, which are the class frequencies, have to be made equal.
+        A mapping multiplies the predictor's priors, so its logarithm is added. "balanced" already acts in the loss;
+        only the priors of classic LDA, which are the class frequencies, have to be made equal.
         """
         if self.class_weight is None:
             return np.zeros(len(self.classes_))
@@ -402,16 +411,16 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         given = dict(self.class_weight)
         weights = compute_class_weight(given, classes=self.classes_, y=self.classes_[labels])
         if not (np.isfinite(weights) & (weights > 0)).all():
-            raise InputError(f"class_weight must have positive finite numbers, got {given!r}")
+            raise InputError(f"class_weight must contain positive finite numbers, got {given!r}")
         return np.asarray(np.log(weights), dtype=np.float64)
 
     def _train(self, config: FitConfig, data: Data) -> tuple[Classifier, NDArray[np.int64]]:
-        """Train, and return the trainee and the labels it was trained on: subclasses if there are any."""
+        """Train, and return the trainee and the labels it was trained on, which are subclasses if there are any."""
         run, progress = MemoryRun(), TerminalProgress() if self.verbose else Progress()
         subclasses = None
         try:
             with warnings.catch_warnings():
-                # Small tables have small batches, and the ridge is there for them.
+                # Small data sets have small batches, and the ridge is there for them.
                 warnings.filterwarnings("ignore", ".*the ridge lam=", UserWarning)
                 if config.subclasses != 1:
                     clusters = find_subclasses(config, data, progress)
@@ -421,7 +430,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
                 batch_size = sufficient_batch_size(config.batch_size, data.train.labels, config.objective)
                 width_of_own = {"embedding_dim": width} if network else {}
                 config = config.model_copy(update={"batch_size": batch_size} | width_of_own)
-                # Rows are standardised already.
+                # Feature vectors are already standardised.
                 identity = None if data.images else Normalisation(data.sample_shape)
                 trainee = build_trainee(config, data, network, subclasses, normalisation=identity)
                 run_epochs(config, data, trainee, run, progress)
@@ -435,9 +444,10 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         return trainee, data.train.labels
 
     def _own_network(self, sample_shape: tuple[int, ...], groups: int, seed: int) -> tuple[nn.Module | None, int]:
-        """Return the network to train and its output width if the user passed one; never the user's own object.
+        """Return the user's network and its output width, or None and 0 if the network is built by name.
 
-        A callable is asked for `embedding_dim` outputs, or as many as there are classes or subclasses, `groups`.
+        The user's own object is never returned. A callable has to build `embedding_dim` outputs, by default `groups`,
+        the number of classes or subclasses.
         """
         if self.network is None or isinstance(self.network, str):
             return None, 0
@@ -446,14 +456,17 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             built = build_own(self.network, sample_shape, self.embedding_dim or groups)
             width = output_width(built, sample_shape)
         if self.embedding_dim is not None and width != self.embedding_dim:
-            what = f"the network has {width} outputs and embedding_dim is {self.embedding_dim}"
-            raise InputError(f"{what}: leave embedding_dim out, or change the last layer")
+            what = f"the network has {width} outputs, but embedding_dim is {self.embedding_dim}"
+            raise InputError(f"{what}: omit embedding_dim, or change the last layer")
         return built, width
 
     def _finish(
         self, trainee: Classifier, part: Part, scaler: StandardScaler | None, log_weights: NDArray[np.float64]
     ) -> None:
-        """Fit predictors and coordinates on the training samples, in float64 for rows, and apply the class weights."""
+        """Fit the predictors and coordinates on the training samples, and apply the class weights.
+
+        For feature vectors, the predictors and coordinates are computed in float64.
+        """
         model, card = trainee.model, trainee.model.card
         if scaler is not None:
             model.cpu().double()
@@ -471,14 +484,14 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         self.model_ = model
         statistics = model.statistics or gather_statistics(model, part)
         self.xbar_ = (statistics.counts @ statistics.means / statistics.counts.sum()).numpy()
-        # Rows with ascending eigenvalues become columns, strongest first.
+        # Turn rows with ascending eigenvalues into columns with the strongest first.
         self.scalings_ = discriminant_directions(statistics, card.alpha, card.lam).flip(0).T.contiguous().numpy()
 
     def _class_scores(self, X: ArrayLike) -> NDArray[np.float64]:
         return self._apply(X, lambda embedding: self.model_.class_scores(embedding))
 
     def _apply(self, X: ArrayLike, function: Callable[[Tensor], Tensor]) -> NDArray[np.float64]:
-        """Return `function` of the embedding of X."""
+        """Apply `function` to the embedding of X."""
         check_is_fitted(self)
         inputs = validate_data(self, X, reset=False, dtype=_DTYPES, allow_nd=True, force_writeable=True)
         if inputs.ndim != 2:

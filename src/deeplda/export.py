@@ -1,11 +1,11 @@
-"""Export a trained model as one graph, for programs without deeplda: as ONNX, or as an exported PyTorch program.
+"""Export a trained model as one graph that runs without deeplda, as ONNX or as an exported PyTorch program.
 
-The graph consists of normalisation, network and deciding predictor. Like `load().predict`, it takes any number of
-samples: uint8 images N x C x H x W, or rows N x features in float32 (float64 if the model computes in float64).
-Images for a saved estimator are float32, in the range it was fitted on. The graph returns `scores` and
-`probabilities` of the classes in float64, as `predict_proba` does, and the `embedding`.
+The graph consists of the normalisation, the network and the first predictor. Like `load().predict`, it takes any number
+of samples: uint8 images N x C x H x W, or feature vectors N x features in float32 (float64 if the model computes in
+float64). Images for a saved estimator are float32, in the range it was fitted on. The graph returns the `scores` and
+`probabilities` of the classes in float64, like `predict_proba`, and the `embedding`.
 
-An ONNX file contains only data. A .pt2 file can run code, because `torch.export.load` unpickles parts of it: load it
+An ONNX file contains only data. A .pt2 file can run code, because `torch.export.load` unpickles parts of it, so load it
 only from a source that you trust. The export itself reads it back once, from memory, to verify it.
 """
 
@@ -37,15 +37,15 @@ from deeplda.model import Model
 __all__ = ["Exported", "Verification", "VerificationError", "export_model", "export_run"]
 
 Format = Literal["onnx", "torch"]
-# Runs an exported graph: samples -> outputs by name.
+# A function that runs an exported graph: samples -> outputs by name.
 Runner = Callable[[NDArray[Any]], dict[str, NDArray[Any]]]
 
 OUTPUTS = ("scores", "probabilities", "embedding")
 
 _FILES: dict[Format, str] = {"onnx": "model.onnx", "torch": "model.pt2"}
-# Probabilities may differ by this much, and decisions between classes that are this close do not count.
+# Probabilities may differ by this much, and decisions may differ between classes whose probabilities are this close.
 _TOLERANCE = 1e-4
-# Relative difference of two embeddings that rounding in float32 explains.
+# Largest relative difference between two embeddings that float32 rounding explains.
 _ROUNDING = 1e-5
 _BATCH = 100
 _REAL_SAMPLES = 1000
@@ -57,9 +57,9 @@ class Exported:
     """An exported file.
 
     Attributes:
-        file: its path.
-        verification: how it compares with its model.
-        samples: a description of the samples it was verified on.
+        file: the path of the file.
+        verification: the comparison with the model.
+        samples: a description of the samples that the file was verified on.
     """
 
     file: Path
@@ -72,13 +72,13 @@ class Verification:
     """Comparison of an exported graph with its model.
 
     Attributes:
-        samples: number of samples compared.
-        difference: largest difference between two probabilities.
-        different: number of decisions that differ.
-        clearly_different: those among them for which the model's two best probabilities are more than 1e-4 apart.
-        embedding_difference: largest difference between two values of the embedding, relative to its largest value.
-        consistent: whether the graph's scores and probabilities are those that the predictor computes from the
-            graph's embedding.
+        samples: the number of samples compared.
+        difference: the largest difference between two probabilities.
+        different: the number of decisions that differ.
+        clearly_different: the number of these for which the model's two highest probabilities are more than 1e-4 apart.
+        embedding_difference: the largest difference between two embedding values, relative to the largest value.
+        consistent: whether the predictor computes the same scores and probabilities from the graph's embedding as the
+            graph does.
     """
 
     samples: int
@@ -97,14 +97,14 @@ class Verification:
     def passed(self) -> bool:
         """Whether the graph is close to its model, or differs from it only by rounding.
 
-        Well separated classes have scores in the thousands. For a sample between two such classes, the last digit of a
+        Well-separated classes have scores in the thousands. For a sample between two such classes, the last digit of a
         float32 embedding changes the probabilities visibly.
         """
         return self.consistent and (self.close or self.embedding_difference <= _ROUNDING)
 
 
 class VerificationError(RuntimeError):
-    """An exported graph does not compute the same as its model."""
+    """An exported graph does not compute the same outputs as its model."""
 
 
 def export_run(
@@ -116,15 +116,15 @@ def export_run(
     data_dir: Path | None = None,
     network: str | None = None,
 ) -> Exported:
-    """Export the model of a run folder or model folder, by default to model.onnx or model.pt2 next to its weights.
+    """Export the model in a run folder or model folder, by default to model.onnx or model.pt2 next to its weights.
 
     Args:
         verify_all: verify on the complete test set instead of 1,000 of its samples.
-        data_dir: folder of the known data sets, if it has moved.
-        network: needed for a network of your own, as in `deeplda.load`.
+        data_dir: the folder with the known data sets, if it has moved since training.
+        network: needed if the network is your own code, as in `deeplda.load`.
 
     Raises InputError if the model cannot be loaded or its network cannot be exported, and VerificationError if the
-    graph differs from the model. Nothing is written in these cases.
+    graph differs from the model. In these cases, nothing is written.
     """
     file = output or (folder / "model" if (folder / "model").is_dir() else folder) / _FILES[format]
     if file.is_dir() or not file.resolve().parent.is_dir():
@@ -138,7 +138,7 @@ def export_run(
 def export_model(model: Model, file: Path, inputs: NDArray[Any], *, format: Format = "onnx") -> Verification:
     """Export `model` to `file`, after verifying the graph on the samples `inputs` (n, *sample_shape).
 
-    The graph accepts samples of the dtype of `inputs`. Raises as `export_run` does.
+    The graph accepts samples with the dtype of `inputs`. Raises the same errors as `export_run`.
     """
     if format == "onnx":
         require("export", "export to ONNX")
@@ -147,13 +147,13 @@ def export_model(model: Model, file: Path, inputs: NDArray[Any], *, format: Form
             program = _traced(model, inputs)
             content = _as_onnx(program, model) if format == "onnx" else _as_pt2(program, model)
             run = _onnx_runner(content) if format == "onnx" else _pt2_runner(content)
-        # Tracing runs the user's network on symbols; torch and onnxruntime raise all kinds of errors if they cannot.
+        # Tracing runs the user's network on symbols; if that fails, torch and onnxruntime raise all kinds of errors.
         except Exception as error:
             reason = next(iter(str(error).splitlines()), type(error).__name__)
             raise InputError(
                 f"the network {model.card.network!r} cannot be exported ({reason})",
                 need="one that torch.export can trace for any batch size",
-                do="avoid decisions that depend on the values of tensors",
+                do="avoid control flow that depends on tensor values",
             ) from error
         verification = verify(model, run, inputs)
     if not verification.passed:
@@ -167,10 +167,10 @@ def export_model(model: Model, file: Path, inputs: NDArray[Any], *, format: Form
 
 
 def verify(model: Model, run: Runner, inputs: NDArray[Any]) -> Verification:
-    """Compare the outputs of `run` on `inputs` with the model: the first sample alone, the others in batches."""
+    """Compare the outputs of `run` on `inputs` with the model's: the first sample alone, the others in batches."""
     pieces = np.split(inputs, range(1, len(inputs), _BATCH))
     found = _joined([run(piece) for piece in pieces])
-    # The model gets the same pieces, because products of one row and of many may round differently.
+    # The model gets the same pieces, because the rounding of a product can depend on the number of samples.
     expected = _joined([_outputs_for(model, model.transform(piece)) for piece in pieces])
     decided = _outputs_for(model, found["embedding"])
     different = found["probabilities"].argmax(1) != expected["probabilities"].argmax(1)
@@ -202,7 +202,7 @@ class _InferenceGraph(nn.Module):
     def __init__(self, model: Model) -> None:
         super().__init__()
         self.model = copy.deepcopy(model).cpu().eval().requires_grad_(False)
-        # In channels_last, strides would become part of the graph, and a flatten a gather of single values.
+        # With channels_last, strides would become part of the graph, and flatten a gather of single values.
         self.model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]  # missing in torch's stubs
         for name in model.card.predictors[1:]:
             del self.model.predictors[name]
@@ -214,7 +214,7 @@ class _InferenceGraph(nn.Module):
 
 
 def _traced(model: Model, inputs: NDArray[Any]) -> torch.export.ExportedProgram:
-    """Trace the graph of a model for any number of samples of the dtype of `inputs`."""
+    """Trace the graph of a model for any number of samples with the dtype of `inputs`."""
     # Two samples, because one would fix the batch size at 1; zeros, because the example is stored in the file.
     example = torch.as_tensor(np.zeros_like(inputs, shape=(2, *model.card.sample_shape)))
     batch = torch.export.Dim("batch")
@@ -289,35 +289,35 @@ def _pt2_runner(content: bytes) -> Runner:
 
 
 def _samples_for(folder: Path, model: Model, *, verify_all: bool, data_dir: Path | None) -> tuple[NDArray[Any], str]:
-    """Return samples to verify on, with a description: from the data of the run, or random ones without that data."""
+    """Return samples to verify on, and a description of them: from the run's data, or random if it cannot be read."""
     try:
         return _real_samples(folder, model, verify_all=verify_all, data_dir=data_dir)
     except InputError as error:
         if verify_all:
             raise
-        kind = "images" if len(model.card.sample_shape) == 3 else "rows"
+        kind = "images" if len(model.card.sample_shape) == 3 else "feature vectors"
         samples = _random_samples(model, estimator=(folder / "classifier.json").exists())
         return samples, f"random {kind}, because {error}"
 
 
 def _real_samples(folder: Path, model: Model, *, verify_all: bool, data_dir: Path | None) -> tuple[NDArray[Any], str]:
     if not (folder / "run.toml").exists():
-        raise InputError(f"{folder} is not a run with data of its own")
-    # Imported here, because reading data needs packages that exporting a model of your own does not.
+        raise InputError(f"{folder} is not a run folder and names no data")
+    # Imported here because reading data needs packages that exporting your own model does not.
     from deeplda.training.config import RunConfig
     from deeplda.training.preparation import read_data
 
     config = RunConfig.read(folder / "run.toml")
     data = read_data(config if data_dir is None else config.model_copy(update={"data_dir": data_dir}))
     if data.sample_shape != model.card.sample_shape:
-        raise InputError(f"{config.data} has changed since {folder} was trained: its samples have another shape")
+        raise InputError(f"{config.data} has changed since {folder} was trained: its samples have a different shape")
     name, part = ("test", data.test) if len(data.test) else ("validation", data.val)
     if not len(part):
         raise InputError(f"{config.data} has neither test nor validation samples")
     count = len(part) if verify_all else min(len(part), _REAL_SAMPLES)
     # Evenly spread, because the samples may be sorted by class.
     places = np.linspace(0, len(part) - 1, count).astype(int)
-    return part.inputs[places], f"{count:,} of {len(part):,} {name} samples of {config.data}"
+    return part.inputs[places], f"{count:,} of {len(part):,} {name} samples from {config.data}"
 
 
 def _random_samples(model: Model, *, estimator: bool) -> NDArray[Any]:
@@ -330,7 +330,7 @@ def _random_samples(model: Model, *, estimator: bool) -> NDArray[Any]:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Hide the messages that exporters write for their developers: warnings, log lines and printed graphs."""
+    """Hide the messages that the exporters print for developers: warnings, log lines and graphs."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

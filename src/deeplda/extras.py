@@ -1,6 +1,6 @@
-"""Optional dependencies: which modules each extra installs, and which commands need them.
+"""Optional dependencies: the modules that each extra installs, and the commands that need them.
 
-Losses, predictors and estimators need none of these. pyproject.toml lists the packages of each extra.
+Losses, predictors and estimators need none of these. pyproject.toml lists the packages in each extra.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ EXTRAS = {
 
 
 def require(extra: str, user: str) -> None:
-    """Raise InputError, saying what to install, if a module of `extra` is missing. `user` is what needs it."""
+    """Raise InputError, with the pip command, if a module of `extra` is missing. `user` names what needs the extra."""
     title, modules, _ = EXTRAS[extra]
     for module in modules:
         if not _is_installed(module):
@@ -43,5 +43,5 @@ def require(extra: str, user: str) -> None:
 def _is_installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except (ImportError, ValueError):  # ValueError: sys.modules has None for it, which blocks the import
+    except (ImportError, ValueError):  # ValueError: its entry in sys.modules is None, which blocks the import
         return False

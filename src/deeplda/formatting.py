@@ -1,4 +1,4 @@
-"""How numbers are written for people: one function for each kind."""
+"""Format numbers for people to read, with one function for each kind of number."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ _FLOP_UNITS = (("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9))
 
 
 def percent(share: float, digits: int = 2) -> str:
-    """Return a share as "93.43 %"."""
+    """Format a fraction as a percentage, such as "93.43 %"."""
     return f"{100 * share:.{digits}f} %"
 
 
 def points(difference: float, digits: int = 2) -> str:
-    """Return a difference of two shares as "+0.83 points"."""
+    """Format the difference between two fractions in percentage points, such as "+0.83 points"."""
     return f"{100 * difference:+.{digits}f} points"
 
 
 def counted(number: int, noun: str) -> str:
-    """Return "1 trial" or "1,200 trials"."""
+    """Return a number with its noun, such as "1 trial" or "1,200 trials"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def duration(seconds: float) -> str:
-    """Return a time in its two largest units: "48 s", "3 min 20 s", "2 h 5 min"."""
+    """Format a duration in its two largest units: "48 s", "3 min 20 s", "2 h 5 min"."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -32,13 +32,13 @@ def duration(seconds: float) -> str:
 
 
 def flops(operations: int) -> str:
-    """Return floating-point operations in the largest unit of which there is a tenth: "0.283 PFLOP"."""
+    """Format a number of floating-point operations in the largest unit in which it is at least 0.1: "0.283 PFLOP"."""
     unit, size = next(((unit, size) for unit, size in _FLOP_UNITS if operations >= size / 10), _FLOP_UNITS[-1])
     return f"{operations / size:.3g} {unit}"
 
 
 def wilson_interval(right: int, n: int) -> tuple[float, float]:
-    """Return Wilson's 95 % confidence interval of the share `right` of `n`."""
+    """Return Wilson's 95 % confidence interval for the fraction `right` / `n`."""
     z = 1.959963984540054
     share = right / n
     middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)

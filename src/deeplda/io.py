@@ -1,7 +1,7 @@
 """Read small files and tensors from untrusted folders, and write files and folders atomically.
 
-Several processes may write the same file or folder: they take turns, and readers never see a partial one. The turns
-need `fcntl`; without it, as on Windows, let only one process write at a time.
+Several processes may write the same file or folder. They take turns, and readers never see a partial one. Taking turns
+requires `fcntl`; where it is missing, as on Windows, let only one process write at a time.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ T = TypeVar("T")
 
 # Settings, model cards and logs are small; a million class names fit.
 _SMALL = 64 * 2**20
-# For how long a reader tries again while other processes replace a folder.
+# Time for which a reader keeps retrying while other processes replace a folder.
 _PATIENCE_SECONDS = 5.0
 _PAUSE_SECONDS = 0.005
 _NO_LOCKS_HERE = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 def expanded(path: str | Path) -> Path:
-    """Replace a leading ~ by the user's home folder.
+    """Replace a leading ~ with the user's home folder.
 
-    Raises InputError for an unknown user, or a path that is too long for the file system.
+    Raises InputError if the user is unknown or the path is too long for the file system.
     """
     try:
         full = Path(path).expanduser()
@@ -52,9 +52,9 @@ def expanded(path: str | Path) -> Path:
 
 
 def read_small(file: Path, most: int = _SMALL) -> bytes:
-    """Return the content of a regular file of at most `most` bytes.
+    """Return the contents of a regular file of at most `most` bytes.
 
-    Raises OSError for anything else, so that a pipe cannot block and neither a device nor a huge file can fill the
+    Raises OSError if it is anything else, so that a pipe cannot block, and a device or a huge file cannot fill the
     memory.
     """
     # Without O_NONBLOCK, which Windows lacks, opening a pipe without a writer would block forever.
@@ -79,7 +79,7 @@ def read_toml(file: Path) -> dict[str, Any]:
 
 
 def read_tensors(file: Path) -> dict[str, Tensor]:
-    """Read a safetensors file, without allocating more memory than it holds.
+    """Read a safetensors file, without allocating more memory than its data takes.
 
     Raises InputError if it is missing or broken.
     """
@@ -93,19 +93,19 @@ def read_arrays(file: Path) -> dict[str, NDArray[Any]]:
     from safetensors.numpy import load_file
 
     arrays = _load(load_file, file)
-    # Libraries can add dtypes to numpy, which safetensors then returns and callers do not expect.
+    # Libraries can register more dtypes with NumPy, which safetensors then returns but callers do not expect.
     if strange := [array.dtype for array in arrays.values() if array.dtype.kind not in "biuf"]:
         reason = f"{file} cannot be read (it has numbers of dtype {strange[0]})"
-        raise InputError(reason, need="one of numpy's own dtypes", do="train again")
+        raise InputError(reason, need="one of NumPy's own dtypes", do="train again")
     return arrays
 
 
 def read_folder(folder: Path, read: Callable[[], T]) -> T:
-    """Return `read()`, and call it again if another process replaced `folder` meanwhile.
+    """Return `read()`, and call it again if another process replaced `folder` in the meantime.
 
-    So the files that `read` opens always belong to the same version of a folder written with `new_folder`.
+    This guarantees that all files opened by `read` belong to the same version of a folder written with `new_folder`.
 
-    Raises what `read` raises, or InputError if other processes keep replacing the folder for several seconds.
+    Raises the same errors as `read`, and InputError if other processes keep replacing the folder for several seconds.
     """
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
@@ -121,12 +121,12 @@ def read_folder(folder: Path, read: Callable[[], T]) -> T:
             if _version(folder) == before:
                 return found
             if time.monotonic() > deadline:
-                raise InputError(f"{folder} keeps changing while it is read: try again when nobody writes to it")
+                raise InputError(f"{folder} keeps changing while it is read: try again when no process writes to it")
         time.sleep(_PAUSE_SECONDS)
 
 
 def write_text(file: Path, text: str) -> None:
-    """Write a file atomically, in UTF-8, as `write_bytes` does."""
+    """Write a text file in UTF-8, atomically like `write_bytes`."""
     write_bytes(file, text.encode())
 
 
@@ -150,17 +150,17 @@ def write_bytes(file: Path, content: bytes) -> None:
 def new_folder(folder: Path, keep: Path | None = None) -> Iterator[Path]:
     """Yield an empty folder to fill; it replaces `folder` at the end of the block, or is removed after an error.
 
-    Several writers take turns: inside the block no other process can replace `folder`. To read more than one file of
+    Several writers take turns; inside the block, no other process can replace `folder`. To read more than one file from
     it elsewhere, use `read_folder`.
 
-    With `keep`, the previous `folder` moves there, and at every moment a complete folder exists at one of the two
-    paths. Without it, a kill at the wrong instant leaves both complete under the hidden names `.NAME.old` and
-    `.NAME.tmp`.
+    If `keep` is given, the previous `folder` moves there, and a complete folder exists at one of the two paths at every
+    moment. Otherwise, if the process is killed at the wrong instant, both folders remain, complete, under the hidden
+    names `.NAME.old` and `.NAME.tmp`.
 
-    Raises OSError if the folder cannot be written; errors of safetensors with the same cause are converted.
+    Raises OSError if the folder cannot be written; safetensors errors with the same cause are converted.
     """
     if folder.is_symlink():
-        # Replace the target, on its own disk, and keep the link.
+        # Replace the target of the link, on its own disk, and keep the link.
         folder = folder.resolve()
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _turn(folder):
@@ -190,7 +190,7 @@ def new_folder(folder: Path, keep: Path | None = None) -> Iterator[Path]:
 
 
 def sync(path: Path) -> None:
-    """fsync a file or directory; Windows cannot open a directory, so there it does nothing for one."""
+    """Call fsync on a file or directory; on Windows, which cannot open directories, skip directories."""
     if os.name == "nt" and path.is_dir():
         return
     descriptor = os.open(path, os.O_RDONLY)
@@ -202,10 +202,10 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def _turn(path: Path) -> Iterator[None]:
-    """Hold the lock of `path` in this block, after waiting for other processes that write it.
+    """Hold the lock for `path` in this block, after waiting for other processes that are writing it.
 
-    The lock is a file beside `path`, removed at the end. Without `fcntl`, or on a file system without locks, there is
-    none.
+    The lock is a file next to `path` that is removed at the end. Without `fcntl`, or on a file system without locks,
+    nothing is locked.
     """
     try:
         import fcntl
@@ -221,7 +221,7 @@ def _turn(path: Path) -> Iterator[None]:
             if error.errno not in _NO_LOCKS_HERE:
                 raise
             break
-        # Its last holder may have removed the file while we waited for it; then lock the new one.
+        # The last holder may have removed the file while we waited for it; in that case, lock the new one.
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(stream.fileno()), lock.stat()):
                 break
@@ -238,7 +238,7 @@ def _lock_file(path: Path) -> Path:
 
 
 def _version(folder: Path) -> tuple[int, ...] | None:
-    """Numbers that change when a folder is replaced; None if it does not exist."""
+    """Return numbers that change when a folder is replaced, or None if it does not exist."""
     try:
         status = folder.stat()
     except OSError:
@@ -248,7 +248,7 @@ def _version(folder: Path) -> tuple[int, ...] | None:
 
 
 def _has_64_bit_integers(value: object) -> bool:
-    """Whether all integers fit in 64 bits, as TOML requires; Python reads longer ones but cannot write them."""
+    """Return whether all integers fit in 64 bits, as TOML requires; Python reads longer ones but cannot write them."""
     if isinstance(value, dict):
         return all(map(_has_64_bit_integers, value.values()))
     if isinstance(value, list):
@@ -261,13 +261,13 @@ def _load(load_file: Callable[[Path], dict[str, T]], file: Path) -> dict[str, T]
         if file.exists() and not file.is_file():
             raise OSError(errno.EINVAL, "Not a regular file")
         return load_file(file)
-    # Besides its own errors, safetensors fails on dtypes that numpy lacks, and torch if the file vanishes meanwhile.
+    # Besides its own errors, safetensors raises others for dtypes that NumPy lacks, and torch if the file disappears.
     except Exception as error:
         reason = f"{file} cannot be read ({error})"
         raise InputError(reason, need="an intact safetensors file", do="train again") from None
 
 
 def _as_os_error(error: SafetensorError) -> OSError | None:
-    """Convert the failure of a write that safetensors reports in words; None for other failures."""
+    """Convert a failed write, which safetensors reports only as text, to an OSError; return None for other failures."""
     found = re.search(r"os error (\d+)", str(error))
     return OSError(int(found[1]), os.strerror(int(found[1]))) if found else None

@@ -1,4 +1,4 @@
-"""Load models from folders, which may be untrusted: nothing in them is executed."""
+"""Load models from folders. The folders may be untrusted; nothing in them is executed."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _ROUNDING = 1e-6
 
 
 def load(path: str | Path, *, network: str | nn.Module | None = None, device: str = "cpu") -> Model:
-    """Load the model of a run folder or a model folder.
+    """Load the model from a run folder or a model folder.
 
     Args:
-        network: needed if the network is code of your own: "module.path:callable" as in training, or a module of that
-            kind, which takes over the weights. Code that only the folder names is never imported.
-        device: where the model computes.
+        network: needed if the network is your own code: "module.path:callable" as in training, or a module of the same
+            architecture, into which the weights are loaded. Code that is named only in the folder is never imported.
+        device: the device on which the model computes.
 
-    Raises InputError if there is no model, or it is damaged. Sizes in model.json are compared with those of the stored
-    weights before memory is allocated for them; only the size of a network of your own is up to its code.
+    Raises InputError if there is no model or it is damaged. The sizes in model.json are compared with the sizes of the
+    stored weights before any memory is allocated for them, except for a network of your own, which your code builds.
     """
     path = expanded(path)
     folder = path / "model" if (path / "run.toml").exists() or (path / "model").is_dir() else path
@@ -45,16 +45,16 @@ def load(path: str | Path, *, network: str | nn.Module | None = None, device: st
 
 
 def _read(folder: Path, network: str | nn.Module | None) -> tuple[ModelCard, dict[str, Tensor]]:
-    """Read both files of a model folder. Raises InputError if the network is code that the caller did not name."""
+    """Read both files in a model folder. Raises InputError if the network is code that the caller did not name."""
     card = read_card(folder / "model.json")
     if not isinstance(network, nn.Module) and ":" in card.network and network != card.network:
-        do = f"pass network={card.network!r} (--network on the command line), or a module of that kind"
+        do = f"pass network={card.network!r} (--network on the command line) or a module with the same architecture"
         raise code_not_run(folder, card.network, do)
     return card, read_tensors(folder / "weights.safetensors")
 
 
 def _empty_model(card: ModelCard, network: nn.Module) -> Model:
-    """Build a model with buffers of the right shapes, into which a state can be loaded."""
+    """Build a model whose buffers have the right shapes, so that a state can be loaded into it."""
     model = Model(card, network)
     for name in card.predictors:
         model._named_predictor(name)._reserve(len(card.subclass_map), card.embedding_dim)
@@ -62,11 +62,11 @@ def _empty_model(card: ModelCard, network: nn.Module) -> Model:
 
 
 def _check_sizes(card: ModelCard, state: dict[str, Tensor], folder: Path, *, own_network: bool) -> None:
-    """Raise InputError if model.json declares other sizes than the weights have, or either exceeds the memory.
+    """Raise InputError if the sizes in model.json differ from the stored weights, or if the weights exceed the memory.
 
-    This bounds what building the model can allocate, whatever an untrusted folder declares.
+    This limits the memory that building the model can allocate, whatever an untrusted folder declares.
     """
-    # A sparse file can be larger than any disk.
+    # A sparse file can declare more bytes than any disk holds.
     available = available_memory()
     if available is not None and sum(tensor.nbytes for tensor in state.values()) > available:
         raise InputError(f"the weights in {folder} do not fit in memory")
@@ -98,13 +98,13 @@ def _load_weights(model: Model, state: dict[str, Tensor], file: Path) -> None:
 
 def _mismatch(folder: Path, what: str) -> InputError:
     found = f"weights.safetensors in {folder} does not fit model.json ({what})"
-    return InputError(found, need="both files of the same model", do="train again")
+    return InputError(found, need="both files from the same model", do="train again")
 
 
 def _is_scatter(matrix: Tensor) -> bool:
-    """Whether a matrix can be a sum of outer products, up to rounding.
+    """Return whether a matrix can be a sum of outer products, up to rounding.
 
-    It must be symmetric, and no covariance may exceed the limit that the variances set.
+    It must be symmetric, and no covariance may exceed the bound given by the variances.
     """
     deviations = matrix.diagonal().clamp(min=0).sqrt()
     most = torch.outer(deviations, deviations)
@@ -116,7 +116,7 @@ def _is_scatter(matrix: Tensor) -> bool:
 
 
 def _checked_statistics(state: dict[str, Tensor], card: ModelCard, file: Path) -> FeatureStatistics:
-    """Return the statistics stored with a model. Raises InputError for values that no set of features has."""
+    """Return the statistics stored with a model. Raises InputError if no set of features could have such values."""
     c, d = len(card.subclass_map), card.embedding_dim
     scatters = ["within"]
     shapes = {"classes": (c,), "counts": (c,), "means": (c, d), "within": (d, d), "weighted": (0,)}
@@ -135,5 +135,5 @@ def _checked_statistics(state: dict[str, Tensor], card: ModelCard, file: Path) -
         or not all(_is_scatter(state[name]) for name in scatters)
     ):
         found = f"{file} has statistics that do not fit model.json"
-        raise InputError(found, need="both files of the same model", do="train again")
+        raise InputError(found, need="both files from the same model", do="train again")
     return FeatureStatistics.from_state(state, scatter=card.scatter, class_weight=card.class_weight)

@@ -26,16 +26,16 @@ _Function = TypeVar("_Function", bound=Callable[..., Tensor])
 
 
 def _untraced(function: _Function) -> _Function:
-    """Make torch.compile leave a function alone.
+    """Exclude a function from torch.compile.
 
-    torch.compiler.disable would import torch._dynamo together with this module, which takes as long as importing torch.
-    The private decorator that torch's own optimisers use defers that import to the first call.
+    torch.compiler.disable would import torch._dynamo when this module is imported, which takes as long as importing
+    torch itself. The private decorator that torch's own optimisers use defers that import to the first call.
     """
     return cast("_Function", getattr(torch, "_disable_dynamo", torch.compiler.disable)(function))
 
 
 class Diagnostics:
-    """Properties of the last batch. They are computed when read; until then this holds a few small tensors."""
+    """Properties of the last batch. They are computed only when read; until then, a few small tensors are stored."""
 
     def __init__(
         self, *, matrix: Tensor, valid: int, epsilon: float | None, counts: Tensor, means: Tensor, variances: Tensor
@@ -50,7 +50,7 @@ class Diagnostics:
 
     @property
     def selected(self) -> int:
-        """The number of eigenvalues in the loss: for "smallest" those up to its threshold, otherwise all valid ones."""
+        """The number of eigenvalues in the loss: all valid ones, or, for "smallest", only those up to its threshold."""
         return self._valid if self._epsilon is None else selected_count(self.eigenvalues, self._epsilon)
 
     @property
@@ -79,41 +79,41 @@ class Diagnostics:
 
 
 class DeepLDALoss(nn.Module):
-    """The objective of deep linear discriminant analysis, called as `loss(features, labels)`.
+    """The deep linear discriminant analysis loss, called as `loss(features, labels)`.
 
-    It computes S_B and S'_W = alpha S_W + (1 - alpha) diag(S_W) + lam I of a batch of features and returns minus a
+    It computes S_B and S'_W = alpha S_W + (1 - alpha) diag(S_W) + lam I for a batch of features and returns minus a
     statistic of the eigenvalues v of S_B e = v S'_W e. Each v is the ratio of between-class to within-class variance
-    along one discriminant direction; the larger these ratios, the lower the loss, which is usually negative.
+    along one discriminant direction. The larger these ratios, the lower the loss, which is usually negative.
     `RDLDALoss` and `DLDALoss` are the same loss with the paper's defaults.
 
     Args:
         statistic: "wilks", "pillai", "hotelling", "smallest" (the paper's), or a callable f. f maps the valid
-            eigenvalues, an ascending 1-D float64 tensor, to a 0-d tensor, and the loss is -f(v):
+            eigenvalues, an ascending 1-D float64 tensor, to a 0-d tensor, and the loss is -f(v). For example,
             `lambda v: torch.log1p(v).mean()` is "wilks". f may decrease in some eigenvalues. If eigenvalues are equal,
-            the gradient exists only if f is symmetric in them. Parameters of f get no gradient.
-        alpha: the share of the off-diagonal elements of S_W to keep, from 0 to 1.
+            the gradient exists only if f is symmetric in them. Parameters of f receive no gradient.
+        alpha: the factor applied to the off-diagonal entries of S_W, from 0 to 1.
         lam: the ridge added to S'_W.
         epsilon: for "smallest", average the eigenvalues up to the smallest one plus this margin.
-        scatter: "pooled" divides S_W and S_B by n; "sum" is literally the paper's; "dorfer" is that of the original
-            DLDA code, the mean of the unbiased class covariances. "dorfer" can have negative eigenvalues, so "wilks"
-            and "pillai" are not available; neither are class weights.
-        class_weight: "balanced" gives all classes the same weight, whatever their number of samples.
-        process_group: the ranks that share a batch. None means the default group if torch.distributed is initialised,
-            as in SyncBatchNorm.
+        scatter: "pooled" divides S_W and S_B by n; "sum" uses the paper's undivided sums; "dorfer" follows the
+            original DLDA code, where S_W is the mean of the unbiased class covariances. "dorfer" can have negative
+            eigenvalues, so it excludes "wilks" and "pillai"; it also excludes class weights.
+        class_weight: "balanced" gives all classes the same weight, regardless of their number of samples.
+        process_group: the ranks among which each batch is split. None means the default group if torch.distributed is
+            initialised, as in SyncBatchNorm.
 
-    In training mode and a process group of two or more ranks, each rank passes its part of one batch. Parts may differ
-    in size and classes and may be empty, (0, d). Value, diagnostics and checks describe the complete batch and are the
-    same on every rank; either all ranks raise the same error, or none does. The gradient at a rank's own features is
-    that of the complete batch times the number of ranks, because DistributedDataParallel averages over the ranks. Each
-    call takes three exchanges, of class ids, C + C d and d d numbers, never of features. There is one more with
-    "dorfer", with more than 256 classes on a rank, or if a product has to be repeated in float64. `backward` needs
-    none. In eval mode the batch is local.
+    In training mode, with a process group of two or more ranks, each rank passes its part of one batch. The parts may
+    differ in size and classes, and a part may be empty, (0, d). The value, diagnostics and checks describe the complete
+    batch and are the same on every rank; either all ranks raise the same error, or none does. The gradient with respect
+    to a rank's own features is multiplied by the number of ranks, because DistributedDataParallel averages over the
+    ranks. Each call takes three exchanges: the class ids, then C + C d numbers, then d d numbers. Features are never
+    exchanged. Each of the following adds one exchange: "dorfer", more than 256 classes on a rank, and a product that
+    has to be repeated in float64. `backward` needs none. In eval mode, each rank's batch is a batch of its own.
 
     Shape: features (n, d) floating point, labels (n,) non-negative integers; returns a 0-d tensor in the precision of
-    the features, at least float32. It works on any device, and in full precision under autocast too.
+    the features, at least float32. The loss works on any device and computes in full precision even under autocast.
 
-    The gradient is a closed form and cannot be differentiated again: `create_graph=True` raises RuntimeError.
-    Raises ValueError or TypeError for invalid options or batches; a batch needs at least two classes.
+    The gradient is computed in closed form and cannot be differentiated again: `create_graph=True` raises RuntimeError.
+    Raises ValueError or TypeError if an option or the batch is invalid; a batch needs at least two classes.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class DeepLDALoss(nn.Module):
         return self._diagnostics
 
     def extra_repr(self) -> str:
-        """Return the options as text that is the same on all ranks: a callable by its name, not its address."""
+        """Return the options as text that is the same on all ranks; a callable appears by name, not by address."""
         statistic = repr(self.statistic)
         if callable(self.statistic):
             named = self.statistic if hasattr(self.statistic, "__qualname__") else type(self.statistic)
@@ -183,7 +183,7 @@ class DeepLDALoss(nn.Module):
         return ", ".join([f"statistic={statistic}", *(f"{name}={getattr(self, name)!r}" for name in others)])
 
     def _warn_once(self, batch: CentredBatch, problem: DiscriminantProblem) -> None:
-        """Warn about a batch that is too small or features that are too few, each at most once."""
+        """Warn if the batch is too small or the features have too few dimensions, once for each reason."""
         messages = {}
         n, d, c = batch.shape
         if d < c - 1:
@@ -193,7 +193,7 @@ class DeepLDALoss(nn.Module):
             )
         if n - c < d and (1 - self.alpha) * float(problem.variances.mean()) < problem.ridge:
             messages["ridge"] = (
-                f"a batch of {n} samples in {c} classes cannot fill the within-class scatter of {d} dimensions, "
+                f"a batch of {n} samples in {c} classes is too small for the within-class scatter of {d} dimensions, "
                 f"so the ridge lam={self.lam:g} rather than the data determines the eigenvalues: "
                 f"use batches of more than {d + c} samples, fewer dimensions, or a smaller alpha"
             )
@@ -206,7 +206,7 @@ class DeepLDALoss(nn.Module):
 class RDLDALoss(DeepLDALoss):
     """The paper's regularised objective, RDLDA: the mean of the smallest eigenvalues, with alpha 0.6 by default.
 
-    The options are those of `DeepLDALoss`. The paper uses alpha 0.6 on CIFAR-10 and 0.2 on STL-10.
+    It takes the same options as `DeepLDALoss`. The paper uses alpha 0.6 on CIFAR-10 and 0.2 on STL-10.
     """
 
     def __init__(
@@ -232,9 +232,9 @@ class RDLDALoss(DeepLDALoss):
 
 
 class DLDALoss(DeepLDALoss):
-    """The objective of DLDA, which the paper compares with: the mean of the smallest eigenvalues, with alpha 1.
+    """The DLDA objective, a baseline in the paper: the mean of the smallest eigenvalues, with alpha 1.
 
-    The options are those of `DeepLDALoss`, except alpha.
+    It takes the same options as `DeepLDALoss`, except alpha.
     """
 
     def __init__(
@@ -273,7 +273,8 @@ def deep_lda_loss(
 ) -> Tensor:
     """Compute the loss of `features` (n, d) with `labels` (n,), as `DeepLDALoss` in training mode does.
 
-    In a process group all ranks must call it. For the loss of a local batch there, call a `DeepLDALoss` in eval mode.
+    In a process group, all ranks must call it. To compute the loss of one rank's batch there, call a `DeepLDALoss` in
+    eval mode.
     """
     criterion = DeepLDALoss(
         statistic,
@@ -288,7 +289,7 @@ def deep_lda_loss(
 
 
 def _callers_level() -> int:
-    """Return the `stacklevel` of the line that called the loss, outside deeplda and torch."""
+    """Return the `stacklevel` of the line, outside deeplda and torch, that called the loss."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ("deeplda", "torch"):
         level, frame = level + 1, frame.f_back

@@ -1,4 +1,4 @@
-"""The memory of this machine: how much is available, and keeping freed blocks for reuse."""
+"""Check the available memory, and keep freed blocks for reuse."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from deeplda.errors import InputError
 
 _CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
-_COPIES = 2  # splitting copies the samples, so a data set is briefly in memory twice
+_COPIES = 2  # splitting copies the samples, so a data set is in memory twice for a moment
 
 
 class TooLargeError(InputError):
@@ -18,7 +18,7 @@ class TooLargeError(InputError):
 
 
 def available_memory() -> int | None:
-    """Return the bytes that can be allocated without swapping, or None if the system does not report them."""
+    """Return the number of bytes that can be allocated without swapping, or None if the system does not report it."""
     known = [int(text) for text in map(_text, _CGROUP_LIMITS) if text.isdigit()]
     if kilobytes := re.search(r"^MemAvailable:\s*(\d+)", _text(Path("/proc/meminfo")), re.MULTILINE):
         known.append(int(kilobytes[1]) * 1024)
@@ -28,15 +28,14 @@ def available_memory() -> int | None:
 
 
 def require_memory(samples_bytes: int, what: str) -> None:
-    """Raise TooLargeError if samples of this many bytes, twice, exceed the available memory.
+    """Raise TooLargeError if two copies of samples of this many bytes exceed the available memory.
 
-    Every reader calls this with the declared size before it allocates anything. `what` names the data in the error.
+    Every reader calls this with the declared size before it allocates anything. `what` names the data in the message.
     """
     available, needed = available_memory(), _COPIES * samples_bytes
     if available is not None and needed > available:
-        found = f"reading {what} takes {_gib(needed)}, but {_gib(available)} is available"
-        do = "pass a smaller --image-size or use fewer samples"
-        raise TooLargeError(found, need="data that fits in memory", do=do)
+        found = f"reading {what} takes {_gib(needed)}, but only {_gib(available)} is available"
+        raise TooLargeError(f"{found}: pass a smaller --image-size or use fewer samples")
 
 
 def _gib(size: int) -> str:
@@ -55,12 +54,12 @@ _TRIM_THRESHOLD, _MMAP_MAX = -1, -4
 
 
 def keep_freed_memory() -> None:
-    """Make this process keep the large blocks it frees instead of returning each to the system.
+    """Make this process keep the large blocks that it frees instead of returning them to the system.
 
-    A training step of a convolutional network allocates and frees gigabytes in blocks of many megabytes. By default
-    the system maps and clears every block again, which takes a quarter of a narrow DorferNet's step. In exchange, peak
-    memory rises by up to a third. The setting affects the whole process, so call it only in a process of our own.
-    Without glibc it has no effect.
+    A training step of a convolutional network allocates and frees gigabytes in blocks of many megabytes. By default,
+    the system maps and clears every block again, which takes a quarter of the step time of a narrow DorferNet. In
+    exchange for the speed, peak memory rises by up to a third. The setting affects the whole process, so call this only
+    in a process of our own. Without glibc, it has no effect.
     """
     if os.name != "posix":
         return

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from deeplda.errors import InputError, got
+from deeplda.errors import InputError
 from deeplda.io import expanded, new_folder
 from deeplda.model_card import ModelCard, PredictorName, first_problem
 from deeplda.networks.inspection import output_width, zero_sample
@@ -34,17 +34,17 @@ _BATCH = 500
 
 
 class Model(nn.Module):
-    """A network together with everything it needs to classify samples as they come.
+    """A network together with everything it needs to classify raw samples.
 
-    Inputs are arrays or tensors in the form of the training data: images N x C x H x W as uint8 or as floats of the
-    same range 0..255, or rows of numbers N x features. With `mirror`, the embedding of an image is the mean of its own
-    and that of its mirror image, at twice the cost.
+    Inputs are arrays or tensors in the form of the training data: images N x C x H x W, as uint8 or as floats in the
+    same range 0..255, or feature vectors N x features. With `mirror`, the embeddings of
+    each image and its mirror image are averaged, at twice the cost.
 
-    Make one with `from_parts` after your own training loop, or read one with `deeplda.load`.
+    Create a model with `from_parts` after your own training loop, or read one with `deeplda.load`.
 
     Attributes:
         card: the settings of the model, saved as model.json.
-        network: the module from normalised samples to embeddings.
+        network: the module that maps normalised samples to embeddings.
     """
 
     def __init__(self, card: ModelCard, network: nn.Module) -> None:
@@ -67,30 +67,30 @@ class Model(nn.Module):
         mean: ArrayLike | Tensor | None = None,
         deviation: ArrayLike | Tensor | None = None,
     ) -> Model:
-        """Make a model of a network that you trained in your own loop.
+        """Create a model from a network that you trained in your own loop.
 
-        It predicts, measures distances, learns new classes, saves itself and can be exported like any other model.
-        `deeplda.load` needs the network again, `load(folder, network=network)`: code is never saved.
+        The model works like one trained by deeplda. Code is never saved, so pass the network again when you load the
+        model: `deeplda.load(folder, network=network)`.
 
         Args:
-            network: maps samples (n, *sample_shape) to embeddings (n, d). The model uses this very module.
+            network: maps samples (n, *sample_shape) to embeddings (n, d). The model uses this module, not a copy.
             predictor: a fitted `Hyperplanes`, `NearestMean` or `ClassicLDA`, or a `Softmax`. The model gets a copy.
             class_names: a name for each class, in ascending order of the labels that the predictor was fitted on.
             sample_shape: shape of one sample, such as (features,) or (channels, height, width).
-            mean, deviation: inputs become (x - mean) / deviation before they enter the network. A number, or one
-                number for each channel or feature; by default inputs are left as they are.
+            mean, deviation: the network receives (x - mean) / deviation. Each is one number, or one number for each
+                channel or feature. By default, inputs are not changed.
 
-        Raises InputError if the parts do not fit together, and for predictor options that a saved model cannot
-        record: `normalize="unit"` and `probability="sigmoid"`. If the predictor has other priors than the default,
-        they apply until a class is added.
+        Raises InputError if the parts do not fit together, or if the predictor has an option that a saved model cannot
+        record: `normalize="unit"` or `probability="sigmoid"`. Priors other than the predictor's default apply until a
+        class is added.
         """
         name = _predictor_name(predictor)
         count, width = predictor.weight.shape
         if len(class_names) != count:
-            raise InputError(f"{len(class_names)} class names, need {count}, one for each class")
+            raise InputError(f"there are {len(class_names)} class names, need {count}, one for each class")
         shape = tuple(int(size) for size in sample_shape)
         if (outputs := output_width(network, shape)) != width:
-            what = f"a network with {outputs} outputs and a predictor of {width}"
+            what = f"the network has {outputs} outputs, but the predictor was fitted on {width}"
             raise InputError(f"{what}: fit the predictor on the output of this network")
         statistics = predictor._statistics
         options = predictor if isinstance(predictor, Hyperplanes) else statistics
@@ -124,12 +124,12 @@ class Model(nn.Module):
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """Names of the classes, in the order of the columns of `predict_proba`."""
+        """The class names, in the order of the columns of `predict_proba`."""
         return self.card.class_names
 
     @property
     def predictor(self) -> LinearPredictor:
-        """The predictor that decides: the first one on the card."""
+        """The predictor that makes the decisions, the first one on the card."""
         return self._named_predictor(self.card.predictors[0])
 
     @property
@@ -156,13 +156,13 @@ class Model(nn.Module):
         return self._collect(lambda embedding: self.class_scores(embedding).softmax(1), inputs, mirror=mirror)
 
     def predict_subclasses(self, inputs: Tensor | NDArray[np.generic], *, mirror: bool = False) -> NDArray[np.str_]:
-        """Return the subclass of each sample, (n,): "cat/1" is the second one of "cat"; an only one is just "cat"."""
+        """Return the subclass of each sample, (n,): "cat/1" is the second of "cat"; an unsplit class is just "cat"."""
         scores = self._collect(self.predictor.decision_function, inputs, mirror=mirror)
         names: NDArray[np.str_] = np.asarray(self.card.subclass_map.names(self.class_names))[scores.argmax(1)]
         return names
 
     def mahalanobis(self, inputs: Tensor | NDArray[np.generic], *, mirror: bool = False) -> NDArray[np.float64]:
-        """Return the distance of each sample to the nearest class, (n,): large for samples that belong to no class.
+        """Return the distance from each sample to the nearest class, (n,); it is large if a sample belongs to no class.
 
         Raises InputError if the model has no statistics.
         """
@@ -172,13 +172,13 @@ class Model(nn.Module):
     def add_class(self, inputs: Tensor | NDArray[np.generic], name: str) -> None:
         """Add a class from a few examples (n, *sample_shape), without retraining the network.
 
-        The predictors are refitted with their default priors: priors that you or an estimator chose are lost.
+        The predictors are refitted with their default priors, so priors that you or an estimator set are lost.
 
-        Raises InputError if a class of that name exists, or the model has no statistics.
+        Raises InputError if a class with that name already exists or the model has no statistics.
         """
         statistics = self._require_statistics()
         if not isinstance(name, str) or not name:
-            raise InputError(f"class {name!r}", need="a name, as a string", do=f"pass {str(name) or 'new'!r}")
+            raise InputError(f"the class name is {name!r}, need a non-empty string: pass {str(name) or 'new'!r}")
         if name in self.class_names:
             raise InputError(f"class {name!r} already exists: choose another name")
         features = torch.as_tensor(self.transform(inputs))
@@ -189,10 +189,11 @@ class Model(nn.Module):
         self._fit_statistics(statistics)
 
     def class_scores(self, embedding: Tensor, predictor: str | None = None) -> Tensor:
-        """Return the scores of the classes, (n, C) float64, for embeddings (n, embedding_dim).
+        """Return the score of each class, (n, C) float64, for embeddings (n, embedding_dim).
 
-        The deciding predictor computes them, or the one named. With subclasses, the score of a class is that of its
-        best subclass, as in the paper, or log(sum(exp(score))), whose softmax adds up the probabilities of siblings.
+        `predictor` names the predictor to use, by default the first one on the card. With subclasses, the score of a
+        class is its best subclass's score, as in the paper, or log(sum(exp(score))) over its subclasses, whose softmax
+        adds up their probabilities; `card.subclass_decision` determines which.
         """
         scores = (self._named_predictor(predictor) if predictor else self.predictor).decision_function(embedding)
         if self.card.parents is None:
@@ -205,13 +206,13 @@ class Model(nn.Module):
     def embeddings(self, inputs: Tensor | NDArray[np.generic], *, mirror: bool = False) -> Iterator[Tensor]:
         """Yield the embeddings in batches, computed in eval mode on the model's device.
 
-        Raises InputError for inputs of another shape, for NaN or infinity, and for images that were scaled to 0..1 if
-        the training images were not.
+        Raises InputError if the inputs have the wrong shape, contain NaN or infinity, or are images scaled to 0..1
+        although the training images were not.
         """
         inputs = inputs if isinstance(inputs, Tensor) else _as_array(inputs)
         if tuple(inputs.shape[1:]) != self.card.sample_shape:
             needed = f"(n, {', '.join(map(str, self.card.sample_shape))}), the shape of the training data"
-            raise InputError(f"inputs of shape {tuple(inputs.shape)}, need {needed}")
+            raise InputError(f"inputs has shape {tuple(inputs.shape)}, need {needed}")
         if mirror and len(self.card.sample_shape) != 3:
             raise InputError(no_mirror_image(self.card.sample_shape))
         self._check_values(inputs)
@@ -224,15 +225,15 @@ class Model(nn.Module):
         """Write a new model folder atomically, for `deeplda.load`. Raises InputError if the path exists."""
         folder = expanded(path).absolute()
         with new_folder(folder) as temporary:
-            # Checked here, where no other process can write it between the check and the end of the block.
+            # Checked in this block because no other process can write the folder until the block ends.
             if folder.exists():
-                raise InputError(f"{folder} already exists", need="a new folder", do="choose another name")
+                raise InputError(f"{folder} already exists: choose another name")
             self._write(temporary)
 
     def _collect(
         self, function: Callable[[Tensor], Tensor], inputs: Tensor | NDArray[np.generic], *, mirror: bool = False
     ) -> NDArray[Any]:
-        """Return `function` of the embeddings as one array, even if there are no inputs."""
+        """Apply `function` to the embeddings and return the results as one array, even if there are no inputs."""
         found = [function(embedding).cpu().numpy() for embedding in self.embeddings(inputs, mirror=mirror)]
         nothing = self.normalisation.mean.new_empty((0, self.card.embedding_dim))
         return np.concatenate(found or [function(nothing).cpu().numpy()])
@@ -243,31 +244,32 @@ class Model(nn.Module):
         return predictor
 
     def _fit_statistics(self, statistics: FeatureStatistics) -> None:
-        """Fit every predictor from the statistics of the embedded training set, and keep these."""
+        """Fit every predictor from the statistics of the embedded training set, and store the statistics."""
         for name in self.card.predictors:
             self._named_predictor(name).fit_statistics(statistics)
 
     def _require_statistics(self) -> FeatureStatistics:
         """Return the statistics of the embedded training set. Raises InputError if there are none."""
         if self.statistics is None:
-            what = "a model without statistics of its training set, as after cross-entropy"
-            raise InputError(what, need="one trained with an LDA objective", do="train with --objective lda")
+            what = "the model has no statistics of its training set, like all models trained with cross-entropy"
+            raise InputError(f"{what}: train with --objective lda")
         return self.statistics
 
     def _check_values(self, inputs: Tensor | NDArray[np.generic]) -> None:
-        """Raise InputError for NaN or infinity, and for images in 0..1 if the training images had a wider range."""
+        """Raise InputError if values are NaN or infinite, or if images are in 0..1 but the training images were not."""
         floating = inputs.is_floating_point() if isinstance(inputs, Tensor) else inputs.dtype.kind == "f"
         if not floating or len(inputs) == 0:
             return
         inputs = _as_tensor(inputs)
         if not inputs.isfinite().all():
-            do = "fill in missing values, or leave these samples out"
-            raise InputError("inputs that are NaN or infinite", need="finite numbers", do=do)
+            do = "fill in missing values, or omit these samples"
+            raise InputError("inputs contains NaN or infinity", need="finite numbers", do=do)
         if inputs.ndim == 4 and self.normalisation.mean.max() > 1 and inputs.min() >= 0 and 0 < inputs.max() <= 1:
-            raise InputError("images of 0 to 1", need="the range of the training images", do="scale them as those were")
+            what = "the images are scaled to 0..1, but the training images were not"
+            raise InputError(f"{what}: scale them like the training images")
 
     def _place(self, device: torch.device) -> Model:
-        """Move to a device, with filters in channels_last memory, which makes convolutions faster."""
+        """Move the model to a device, with filters in channels_last memory, which makes convolutions faster."""
         self.to(device)
         self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # missing in torch's stubs
         return self
@@ -277,14 +279,14 @@ class Model(nn.Module):
         state = self.state_dict()
         if self.statistics is not None:
             state |= {f"{STATISTICS}{name}": tensor for name, tensor in self.statistics.state().items()}
-        # Copies, because safetensors rejects tensors that share memory, such as those of tied layers.
+        # Copies, because safetensors rejects tensors that share memory, such as the weights of tied layers.
         copies = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in state.items()}
         save_file(copies, folder / "weights.safetensors")
         (folder / "model.json").write_text(self.card.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 
 class Normalisation(nn.Module):
-    """(x - mean) / deviation for each channel of images or each feature of rows; the identity until fitted.
+    """Normalise each image channel or feature to (x - mean) / deviation; the identity until fitted.
 
     Buffers: mean and deviation, (channels, 1, 1) or (features,).
     """
@@ -308,7 +310,7 @@ class Normalisation(nn.Module):
         return normalised.contiguous(memory_format=torch.channels_last) if normalised.ndim == 4 else normalised
 
     def fit(self, inputs: NDArray[np.uint8] | NDArray[np.float32]) -> Normalisation:
-        """Compute mean and deviation of inputs (n, *sample_shape); a constant channel or feature is only centred."""
+        """Compute mean and deviation of inputs (n, *sample_shape); constant channels or features are only centred."""
         axes = (0, *range(2, inputs.ndim))
         count = inputs.size // inputs.shape[1]
         mean = sum(part.sum(axes, dtype=np.float64) for part in _parts(inputs)) / count
@@ -320,9 +322,9 @@ class Normalisation(nn.Module):
         return self
 
     def set(self, mean: ArrayLike | Tensor | None, deviation: ArrayLike | Tensor | None) -> None:
-        """Set mean and deviation, each to a number or to one for each channel or feature; None leaves it as it is.
+        """Set mean and deviation, each to one number or one per channel or feature; None leaves a value unchanged.
 
-        Raises InputError for any other number of values, and for a deviation that is not positive.
+        Raises InputError if the number of values is wrong, a value is not finite, or a deviation is not positive.
         """
         for name, given, buffer in (("mean", mean, self.mean), ("deviation", deviation, self.deviation)):
             if given is None:
@@ -330,7 +332,7 @@ class Normalisation(nn.Module):
             values = torch.as_tensor(given, dtype=torch.float64).flatten()
             if len(values) not in (1, len(buffer)):
                 needed = f"1 or {len(buffer)}, one for each channel or feature"
-                raise InputError(f"{len(values)} values of {name}, need {needed}")
+                raise InputError(f"{name} has {len(values)} values, need {needed}")
             if not values.isfinite().all() or (name == "deviation" and not (values > 0).all()):
                 raise InputError(f"{name} must be finite{' and > 0' if name == 'deviation' else ''}, got {given}")
             buffer.copy_(values.expand(len(buffer)).view_as(buffer))
@@ -338,33 +340,34 @@ class Normalisation(nn.Module):
 
 def no_mirror_image(sample_shape: Sequence[int]) -> str:
     """Return the error message for mirroring samples that are not images."""
-    return got(f"mirrored samples of shape {tuple(sample_shape)}", need="images", do="omit --tta, or mirror")
+    return f"only images can be mirrored, but the samples have shape {tuple(sample_shape)}: omit --tta or mirror=True"
 
 
 def _predictor_name(predictor: LinearPredictor) -> PredictorName:
-    """Return the name of a predictor on a card. Raises InputError if a model cannot use it."""
+    """Return the name of a predictor for the card. Raises InputError if a model cannot use the predictor."""
     name = next((name for name, kind in _PREDICTORS.items() if type(predictor) is kind), None)
     if name is None:
         kind = type(predictor).__name__
-        raise InputError(f"a predictor of type {kind}", need="one of deeplda.predictors", do="use Hyperplanes")
+        need, do = "one from deeplda.predictors", "use Hyperplanes, for example"
+        raise InputError(f"the predictor is a {kind}", need=need, do=do)
     if len(predictor.classes) == 0:
-        raise InputError("a predictor that is not fitted: call fit first")
+        raise InputError("the predictor is not fitted: call fit first")
     for option, needed in (("normalize", "within"), ("probability", "softmax")):
         if getattr(predictor, option, needed) != needed:
-            what = f"a predictor with {option}={getattr(predictor, option)!r}, which a saved model cannot record"
+            what = f"the predictor has {option}={getattr(predictor, option)!r}, which a saved model cannot record"
             raise InputError(f"{what}: fit one with {option}={needed!r}")
     return name
 
 
 def _parts(inputs: NDArray[np.uint8] | NDArray[np.float32]) -> Iterator[NDArray[np.float64]]:
-    """Yield the inputs in float64, in pieces of about 16 MB, so that the copies stay small."""
+    """Yield the inputs as float64 in pieces of about 16 MB, so that the copies stay small."""
     step = max(1, 2**21 // max(1, inputs[0].size))
     for start in range(0, len(inputs), step):
         yield inputs[start : start + step].astype(np.float64)
 
 
 def _as_array(inputs: object) -> NDArray[np.generic]:
-    """Convert lists, data frames and the like to an array. Raises InputError if they do not hold numbers."""
+    """Convert a list, data frame or similar object to an array. Raises InputError if it does not contain numbers."""
     try:
         array: NDArray[np.generic] = np.asarray(inputs)
     except ValueError:
@@ -376,7 +379,7 @@ def _as_array(inputs: object) -> NDArray[np.generic]:
 
 
 def _as_tensor(numbers: Tensor | NDArray[np.generic]) -> Tensor:
-    """Convert any array to a tensor: read-only, with negative strides, of another byte order, or above 64 bits."""
+    """Convert any array to a tensor, even with negative strides, a foreign byte order, no write access or > 64 bits."""
     if isinstance(numbers, Tensor):
         return numbers
     kind = np.float64 if numbers.dtype.itemsize > 8 else numbers.dtype.newbyteorder("=")

@@ -1,4 +1,4 @@
-"""The card of a model: everything needed to rebuild it, except its weights."""
+"""The model card: everything needed to rebuild a model, except its weights."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from deeplda.subclasses import SubclassMap
 
 PredictorName = Literal["hyperplanes", "nearest_mean", "classic_lda", "softmax"]
 
-# An array gives every name the room of the longest; broken files can make it huge.
+# A NumPy array of names pads each of them to the longest, so a broken file could make it huge.
 _MAX_NAME_BYTES = 2**26
 
 
 class ModelCard(BaseModel):
-    """Contents of model.json: everything needed to rebuild a model, except its weights.
+    """The contents of model.json: everything needed to rebuild a model, except its weights.
 
     Attributes:
-        network: name of a built-in network, or "module.path:callable" for code of your own.
-        width: factor on the hidden channels of the network.
-        embedding_dim: width of the embedding.
-        sample_shape: (features,) or (channels, height, width) of one sample.
-        class_names: names of the classes, in the order of their numbers.
-        predictors: names of the predictors; the first one decides.
-        alpha, lam, scatter, class_weight: options of the loss and of the hyperplanes, as in `RDLDALoss`.
+        network: the name of a built-in network, or "module.path:callable" for your own code.
+        width: the factor by which the network's hidden channel counts are scaled.
+        embedding_dim: the width of the embedding.
+        sample_shape: the shape of one sample, (features,) or (channels, height, width).
+        class_names: the class names, in the order of the class numbers.
+        predictors: the names of the predictors; the first one makes the decisions.
+        alpha, lam, scatter, class_weight: the options of the loss and of the hyperplanes, as in `RDLDALoss`.
         parents: the class of each subclass, if the model was trained on subclasses.
         subclass_decision: "argmax" picks the class of the best subclass, "sum" the class whose subclasses have the
             highest total probability.
@@ -63,14 +63,14 @@ class ModelCard(BaseModel):
 
     @property
     def subclass_map(self) -> SubclassMap:
-        """Map from the labels that the predictors know to classes; without subclasses, each label is a class."""
+        """The map from the predictors' labels to classes; without subclasses, each label is a class."""
         return SubclassMap(self.parents or tuple(range(len(self.class_names))))
 
 
 def read_card(file: Path) -> ModelCard:
     """Read model.json. Raises InputError if it is missing or does not describe a model."""
     if not file.is_file():
-        what = f"{file.parent} holds no model" if file.parent.is_dir() else f"there is no folder {file.parent}"
+        what = f"{file.parent} contains no model" if file.parent.is_dir() else f"there is no folder {file.parent}"
         raise InputError(f"{what}: pass the folder of a finished run or of its model")
     try:
         return ModelCard.model_validate_json(read_small(file))

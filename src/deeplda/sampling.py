@@ -1,4 +1,4 @@
-"""Choosing samples: the batches of an epoch, subsamples, and held-out parts."""
+"""Sample selection: the batches of an epoch, subsamples and held-out sets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Labels = Sequence[int] | NDArray[Any] | Tensor
 
 
 class _EpochBatchSampler(Sampler[list[int]], ABC):
-    """A batch sampler whose batches are a function of the seed and the epoch alone."""
+    """A batch sampler whose batches depend only on the seed and the epoch."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class _EpochBatchSampler(Sampler[list[int]], ABC):
         self._check()
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch, counted from 0, whose batches the next iteration yields."""
+        """Set the epoch, counted from 0, whose batches the next iteration yields."""
         self.epoch = epoch
 
     def __len__(self) -> int:
@@ -64,23 +64,23 @@ class _EpochBatchSampler(Sampler[list[int]], ABC):
 
 
 class StratifiedBatchSampler(_EpochBatchSampler):
-    """Batches in which every class is represented in proportion, for `DataLoader(data, batch_sampler=...)`.
+    """A sampler that represents every class proportionally in each batch, for `DataLoader(data, batch_sampler=...)`.
 
     The samples of each class are shuffled and dealt to the batches in turn. Each sample appears in exactly one batch,
     batch sizes differ by at most one, and a class with at least as many samples as there are batches is in every batch.
-    Batches are a function of the seed and the epoch alone: call `set_epoch` before each epoch for new ones.
+    The batches depend only on the seed and the epoch; call `set_epoch` before each epoch to get new ones.
 
-    Under torch.distributed each rank yields its share of every batch, so `batch_size` is the size of the complete batch
+    Under torch.distributed, each rank yields its part of every batch, so `batch_size` is the size of the complete batch
     and `DeepLDALoss` computes the same value with any number of ranks.
 
     Args:
-        labels: (n,), the class of each sample: a list, an array or a tensor.
+        labels: (n,), the class of each sample, as a list, an array or a tensor.
         batch_size: the number of samples per batch, over all ranks. The batches have this size or slightly less.
         seed: any non-negative integer; it must be the same on all ranks.
-        num_replicas: the number of ranks. By default, that of torch.distributed if it is initialised, otherwise 1.
-        rank: this process's rank. By default, that of torch.distributed if it is initialised, otherwise 0.
+        num_replicas: the number of ranks. By default, the world size if torch.distributed is initialised, otherwise 1.
+        rank: the rank of this process. By default, its global rank if torch.distributed is initialised, otherwise 0.
 
-    Raises TypeError or ValueError for labels that are not a list of classes, and for batches too small for the ranks.
+    Raises TypeError or ValueError if an argument is invalid or a batch has fewer samples than there are ranks.
     """
 
     def _batches(self, rng: np.random.Generator) -> list[Indices]:
@@ -90,9 +90,9 @@ class StratifiedBatchSampler(_EpochBatchSampler):
 
 
 class ShuffledBatchSampler(_EpochBatchSampler):
-    """Batches of all samples in random order, with the arguments of `StratifiedBatchSampler`.
+    """A sampler of batches in random order, with the same arguments as `StratifiedBatchSampler`.
 
-    A short last batch is filled up with the first samples of the epoch, as in the original DLDA code.
+    If the last batch is short, it is filled up with the first samples of the epoch, as in the original DLDA code.
     """
 
     def _batches(self, rng: np.random.Generator) -> list[Indices]:
@@ -103,7 +103,7 @@ class ShuffledBatchSampler(_EpochBatchSampler):
         return [order[start : start + size] for start in range(0, len(order), size)]
 
 
-# By their names in the settings of a run.
+# The samplers by their names in the settings of a run.
 SAMPLERS: dict[str, type[_EpochBatchSampler]] = {"shuffle": ShuffledBatchSampler, "stratified": StratifiedBatchSampler}
 
 
@@ -112,18 +112,18 @@ def _as_labels(labels: Labels) -> NDArray[Any]:
     if array.ndim != 1 or len(array) == 0:
         raise ValueError(f"labels has shape {array.shape}, need (n,) with n >= 1: pass one class id for each sample")
     if array.dtype.kind in "fc":
-        raise TypeError(f"labels has dtype {array.dtype}, need integer class ids: convert it to integers")
+        raise TypeError(f"labels has dtype {array.dtype}, need integer class ids: convert them to integers")
     return array
 
 
 def sufficient_batch_size(wanted: int, labels: NDArray[np.int64], objective: str) -> int:
-    """Return `wanted`, or more if stratified batches of that size could contain a single class.
+    """Return `wanted`, or a larger size if stratified batches of that size could contain only one class.
 
-    For cross-entropy (`objective` "cce") a batch only needs two samples. If the loop trains on subclasses, `labels` are
-    subclasses.
+    For cross-entropy (`objective` "cce"), a batch only needs two samples. If the loop trains on subclasses, `labels`
+    are subclasses.
 
-    The stratified sampler deals a class of k samples to k batches. So every batch has two classes as long as the second
-    largest class has at least as many samples as there are batches.
+    The stratified sampler deals a class of k samples to k batches, so every batch has two classes as long as the
+    second-largest class has at least as many samples as there are batches.
     """
     counts = np.sort(np.bincount(labels))
     most = len(labels) // 2 if objective == "cce" else int(counts[-2])
@@ -132,7 +132,7 @@ def sufficient_batch_size(wanted: int, labels: NDArray[np.int64], objective: str
 
 
 def stratified_sample(labels: NDArray[np.int64], size: int, seed: int) -> Indices:
-    """Choose about `size` samples, each class in proportion but with at least one sample; all if there are no more."""
+    """Choose about `size` samples, proportionally but at least one per class; all of them if there are no more."""
     if len(labels) <= size:
         return np.arange(len(labels))
     rng = np.random.default_rng(seed)
@@ -144,9 +144,9 @@ def stratified_sample(labels: NDArray[np.int64], size: int, seed: int) -> Indice
 def stratified_split(
     labels: NDArray[np.int64], size: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Hold out `size` samples, each class in proportion; fewer only if a class would lose its last sample.
+    """Hold out `size` samples, proportionally per class; fewer only if a class would lose its last sample.
 
-    Returns the indices of the remaining and of the held-out samples, both ascending.
+    Returns the indices of the remaining samples and of the held-out samples, both ascending.
     """
     _, place, counts = np.unique(labels, return_inverse=True, return_counts=True)
     taken = np.zeros(len(labels), dtype=bool)
@@ -158,8 +158,8 @@ def stratified_split(
 def allocate(counts: NDArray[np.intp], size: int) -> NDArray[np.intp]:
     """Split `size` among classes of `counts` samples by largest remainder, leaving at least one sample of each class.
 
-    Each class gets its quota counts * size / n rounded down or up: up for the largest remainders, and for the first
-    class if there is a tie. A class gives more than that only if small classes cannot give their share.
+    Each class gives its quota, counts * size / n, rounded up for the classes with the largest remainders (the first
+    class if there is a tie) and down for the others. It gives more only if small classes cannot give their quota.
     """
     total = int(counts.sum())
     size = min(size, total - len(counts))

@@ -20,10 +20,10 @@ from deeplda.formatting import counted
 Points = NDArray[np.floating[Any]]
 Labels = NDArray[np.int64]
 
-# "auto" tries up to this many subclasses, and accepts a split whose silhouette exceeds a Gaussian's by this factor.
+# "auto" tries up to this many subclasses and accepts a split whose silhouette exceeds a Gaussian's by this factor.
 _MAX_K = 4
 _TIMES_GAUSSIAN = 1.35
-# Samples of the Gaussian, and runs of k-means on each: more of them rarely change the choice.
+# Number of samples drawn from the Gaussian, and of k-means runs on each; larger numbers rarely change the choice.
 _DRAWS = 3
 _RUNS = 3
 
@@ -32,15 +32,15 @@ __all__ = ["Clusters", "SubclassMap", "choose_k", "split_classes"]
 
 @dataclass(frozen=True)
 class SubclassMap:
-    """Which class each subclass belongs to.
+    """The map from subclasses to the classes that they belong to.
 
     Subclasses are 0..S-1 and classes 0..C-1. Subclasses are numbered class by class, so that a tie between the highest
     scores goes to the same class before and after mapping subclasses to classes.
 
     Args:
-        parents: the class of each subclass, such as (0, 0, 1, 2, 2): ascending from 0, without gaps.
+        parents: the class of each subclass, ascending from 0 without gaps, such as (0, 0, 1, 2, 2).
 
-    Raises ValueError for any other parents.
+    Raises ValueError if `parents` has any other form.
     """
 
     parents: tuple[int, ...]
@@ -49,13 +49,13 @@ class SubclassMap:
         ascending = all(0 <= later - earlier <= 1 for earlier, later in pairwise(self.parents))
         if not self.parents or self.parents[0] != 0 or not ascending:
             raise ValueError(
-                f"parents {self.parents}, need the class of each subclass, ascending from 0 without gaps: "
+                f"parents is {self.parents}, need the class of each subclass, ascending from 0 without gaps: "
                 "number subclasses class by class, as in (0, 0, 1)"
             )
 
     @classmethod
     def of_sizes(cls, sizes: Sequence[int]) -> SubclassMap:
-        """Make the map from the number of subclasses of each class: [2, 1] gives parents (0, 0, 1)."""
+        """Create the map from the number of subclasses of each class; [2, 1] gives parents (0, 0, 1)."""
         return cls(tuple(parent for parent, size in enumerate(sizes) for _ in range(size)))
 
     def __len__(self) -> int:
@@ -74,9 +74,9 @@ class SubclassMap:
         return list(Counter(self.parents).values())
 
     def names(self, class_names: Sequence[str]) -> tuple[str, ...]:
-        """Return a name for each subclass: "cat/0", "cat/1", or just "cat" if it is the only one of its class."""
+        """Return a name for each subclass: "cat/0" and "cat/1", or just "cat" for the only subclass of a class."""
         if len(class_names) != self.classes:
-            raise ValueError(f"{len(class_names)} class names, need {self.classes}: name every class of the map")
+            raise ValueError(f"there are {len(class_names)} class names, need {self.classes}, one for each class")
         return tuple(
             f"{name}/{place}" if size > 1 else name
             for name, size in zip(class_names, self.sizes, strict=True)
@@ -91,12 +91,13 @@ class SubclassMap:
         """Map subclass labels of any shape to classes, as int64: a tensor on the same device, or an array.
 
         The class of the subclass with the highest score is the paper's prediction.
-        Raises ValueError for a label that is not a subclass.
+        Raises ValueError if a label is not a subclass.
         """
         labels = subclasses if isinstance(subclasses, Tensor) else np.asarray(subclasses)
         outside = labels[(labels < 0) | (labels >= len(self))]
         if len(outside):
-            raise ValueError(f"subclass {int(outside[0])}, need 0 to {len(self) - 1}: use the map of these labels")
+            what = f"a subclass label is {int(outside[0])}, need 0 to {len(self) - 1}"
+            raise ValueError(f"{what}: use the map that belongs to these labels")
         if isinstance(labels, Tensor):
             return torch.tensor(self.parents, device=labels.device)[labels.long()]
         parents: NDArray[np.int64] = np.array(self.parents, dtype=np.int64)[labels.astype(np.int64)]
@@ -112,7 +113,7 @@ class SubclassMap:
     def class_log_sums(self, scores: Tensor) -> Tensor:
         """Return log(sum(exp(score))) over the subclasses of each class: (n, S) -> (n, C).
 
-        Its softmax is the probability of each class: the sum of its subclasses' probabilities, softmax(scores).
+        Its softmax is the probability of each class, which is the sum of its subclasses' probabilities softmax(scores).
         """
         return torch.stack([siblings.logsumexp(1) for siblings in self._by_class(scores)], dim=1)
 
@@ -120,15 +121,15 @@ class SubclassMap:
         """Split columns (n, S) by class. Raises ValueError if there is not one column for each subclass."""
         if values.ndim != 2 or values.shape[1] != len(self):
             raise ValueError(
-                f"values of shape {tuple(values.shape)}, need (n, {len(self)}), one for each subclass: "
-                "pass the scores of a predictor of these subclasses"
+                f"the scores have shape {tuple(values.shape)}, need (n, {len(self)}), one column for each subclass: "
+                "pass scores from a predictor fitted on these subclasses"
             )
         return torch.split(values, self.sizes, dim=1)
 
 
 @dataclass(frozen=True)
 class Clusters:
-    """Classes split into subclasses, which are numbered by size within a class, the largest first.
+    """Classes split into subclasses. Within a class, subclasses are numbered by size, the largest first.
 
     Attributes:
         labels: (n,) the subclass of each sample.
@@ -154,33 +155,33 @@ def split_classes(
     sample: int = 2000,
     class_names: Sequence[str] | None = None,
 ) -> Clusters:
-    """Split every class into k subclasses by k-means; the fourth step of the paper's Algorithm 1.
+    """Split every class into k subclasses by k-means, the fourth step of the paper's Algorithm 1.
 
     A cluster of fewer than `smallest` samples is merged into its nearest sibling. A class is not split if it has fewer
-    than 2 * smallest samples or fewer than k distinct ones. The split of a class depends only on its own samples, its
+    than 2 * smallest samples or fewer than k distinct ones. The split of a class depends only on its samples, its class
     number and the seed, not on other classes or the number of processors.
 
     Args:
         embeddings: (n, d), one row per sample.
-        labels: (n,), classes 0..C-1, each of them present.
-        k: number of subclasses of each class, or "auto" for 1 to 4, chosen by `choose_k` for each class.
-        n_init: number of runs of k-means, the best of which is kept.
-        smallest: merge clusters with fewer samples than this.
-        sample: "auto" looks at no more than this many samples of a class.
-        class_names: names for the notes; by default "class 0" and so on.
+        labels: (n,), the classes 0..C-1, all of which must occur.
+        k: the number of subclasses per class, or "auto" for 1 to 4, chosen by `choose_k` for each class.
+        n_init: the number of k-means runs, of which the best is used.
+        smallest: clusters with fewer samples than this are merged.
+        sample: the largest number of samples per class that "auto" examines.
+        class_names: the class names in the notes; by default "class 0" and so on.
 
-    Raises ValueError for invalid arguments.
+    Raises ValueError if an argument is invalid.
     """
     points, labels = _checked(embeddings, labels)
     if k != "auto" and (not isinstance(k, int | np.integer) or k < 1):
-        raise ValueError(f'k={k!r}, need at least 1, or "auto": 2 is the paper\'s best')
+        raise ValueError(f'k is {k!r}, need an integer >= 1 or "auto": the paper\'s best is 2')
     for setting, value in (("n_init", n_init), ("smallest", smallest)):
         if value < 1:
-            raise ValueError(f"{setting}={value}, need at least 1: 10 is the default")
+            raise ValueError(f"{setting} is {value}, need at least 1: the default is 10")
     classes = int(labels.max()) + 1
     names = [f"class {c}" for c in range(classes)] if class_names is None else class_names
     if len(names) != classes:
-        raise ValueError(f"{len(names)} class names and labels of {classes} classes, need the same number: check both")
+        raise ValueError(f"there are {len(names)} class names, but the labels have {classes} classes: check both")
     subclasses = np.empty_like(labels)
     sizes: list[int] = []
     notes: list[str] = []
@@ -199,21 +200,22 @@ def split_classes(
 
 
 def choose_k(points: Points, *, seed: int, smallest: int, sample: int) -> tuple[int, str]:
-    """Choose the number of groups of points (n, d), 1 to 4; return it with the reason in words.
+    """Choose how many groups, 1 to 4, the points (n, d) form; return the number and the reason as text.
 
     It is the k with the highest silhouette among those that find real groups: the silhouette must be at least 1.35
-    times that of the same k on points from one Gaussian with the same mean and covariance. If no k qualifies, it is 1.
+    times as high as for the same k on points from one Gaussian with the same covariance. If no k qualifies, the number
+    is 1.
 
-    A threshold on the silhouette itself cannot distinguish one group from two: k-means splits one round Gaussian with
-    0.31 in 2 dimensions and 0.08 in 10, while two groups 10 standard deviations apart have 0.085 in 256 dimensions.
-    Relative to a Gaussian of the same covariance, neither the dimension nor the elongation of the points matters. The
-    ratio stays near 1 or below for one Gaussian group, and reaches 1.3 for points spread evenly over a square, split
-    into its quarters. Two groups of equal size reach 1.4 at a distance of 5 deviations, and 1.6 at most; three or four
-    groups reach more.
+    A threshold on the silhouette itself cannot distinguish one group from two. If k-means splits one round Gaussian,
+    the silhouette is 0.31 in 2 dimensions and 0.08 in 10, while two groups 10 standard deviations apart have 0.085 in
+    256 dimensions. Relative to a Gaussian with the same covariance, neither the dimension nor the elongation of the
+    points matters. The ratio stays near 1 or below for one Gaussian group, and reaches 1.3 for points spread evenly
+    over a square and split into its quarters. Two groups of equal size reach 1.4 at a distance of 5 standard deviations
+    and 1.6 at most; three or four groups reach more.
 
     Args:
-        smallest: a k with a cluster of fewer points is rejected.
-        sample: from more points than this, a random sample of this size is used.
+        smallest: a k that gives a cluster with fewer points than this is rejected.
+        sample: if there are more points than this, a random sample of this size is used.
     """
     rng = np.random.default_rng(seed)
     points = points[rng.permutation(len(points))[:sample]].astype(np.float64)
@@ -234,7 +236,7 @@ def choose_k(points: Points, *, seed: int, smallest: int, sample: int) -> tuple[
 def _split_class(
     points: Points, k: int | Literal["auto"], *, seed: int, n_init: int, smallest: int, sample: int
 ) -> tuple[Labels, list[str]]:
-    """Return labels (n,) of the groups of one class, 0 for the largest, and notes about them."""
+    """Return the group labels (n,) of one class, 0 for the largest group, and notes about the groups."""
     unsplit = np.zeros(len(points), dtype=np.int64)
     if k == 1:
         return unsplit, []
@@ -266,30 +268,30 @@ def _checked(embeddings: NDArray[Any], labels: NDArray[Any]) -> tuple[Points, La
     points, labels = np.asarray(embeddings), np.asarray(labels)
     if points.ndim != 2 or labels.shape != (len(points),) or not points.size:
         raise ValueError(
-            f"embeddings of shape {points.shape} and labels of shape {labels.shape}, need (n, d) and (n,), n and d at "
+            f"embeddings has shape {points.shape} and labels {labels.shape}, need (n, d) and (n,) with n and d at "
             "least 1: pass one row and one label per sample"
         )
     present = np.unique(labels)
     if labels.dtype.kind not in "iu" or not np.array_equal(present, np.arange(len(present))):
-        raise ValueError(f"labels {present}, need integers 0..C-1, all present: number the classes from 0")
+        raise ValueError(f"the labels are {present}, need all of the integers 0..C-1: number the classes from 0")
     if points.dtype not in (np.float32, np.float64):
         points = points.astype(np.float64)
     if not np.isfinite(points).all():
-        raise ValueError("embeddings with NaN or infinity, need finite numbers: check the autoencoder")
+        raise ValueError("embeddings contains NaN or infinity, need finite numbers: check the autoencoder")
     return points, labels.astype(np.int64)
 
 
 def _kmeans(points: Points, k: int, *, seed: int, n_init: int) -> Labels:
-    """Return the best of `n_init` runs of k-means: points (n, d) -> labels (n,), 0 for the largest cluster.
+    """Return the best of `n_init` k-means runs as labels (n,) of the points (n, d), 0 for the largest cluster.
 
     There are fewer than k labels if too few points are distinct. Clusters of equal size are ordered by their centres.
     """
-    # Imported here, because it takes seconds and a model that only predicts does not need it.
+    # Imported here because the import takes seconds and a model that only predicts does not need it.
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 
     with warnings.catch_warnings():
-        # "Number of distinct clusters found smaller than n_clusters": the labels show that.
+        # "Number of distinct clusters found smaller than n_clusters": the caller sees that from the labels.
         warnings.simplefilter("ignore", ConvergenceWarning)
         labels = KMeans(k, n_init=n_init, random_state=seed).fit_predict(points)
     return _by_size(points, labels.astype(np.int64))
@@ -298,7 +300,7 @@ def _kmeans(points: Points, k: int, *, seed: int, n_init: int) -> Labels:
 def _merge_small(points: Points, labels: Labels, smallest: int) -> tuple[Labels, list[int]]:
     """Merge each cluster of fewer than `smallest` points, the smallest first, into the one with the nearest centre.
 
-    Returns the labels, numbered as those of `_kmeans`, and the size of each cluster that was merged.
+    Returns the labels, numbered as in `_kmeans`, and the size of each cluster that was merged.
     """
     merged: list[int] = []
     while labels.max() > 0 and (size := int(np.bincount(labels)[-1])) < smallest:
@@ -310,12 +312,12 @@ def _merge_small(points: Points, labels: Labels, smallest: int) -> tuple[Labels,
 
 
 def _centres(points: Points, labels: Labels) -> NDArray[np.float64]:
-    """Return the mean of the points of each label 0..k-1, (k, d)."""
+    """Return the mean of the points with each label 0..k-1, (k, d)."""
     return np.array([points[labels == label].mean(0, dtype=np.float64) for label in range(labels.max() + 1)])
 
 
 def _by_size(points: Points, labels: Labels) -> Labels:
-    """Renumber the labels: 0 for the largest cluster; clusters of equal size are ordered by their centres."""
+    """Renumber the labels by cluster size, 0 for the largest; clusters of equal size are ordered by their centres."""
     _, labels, counts = np.unique(labels, return_inverse=True, return_counts=True)
     middle = _centres(points, labels)
     order = sorted(range(len(counts)), key=lambda label: (-counts[label], *middle[label]))
@@ -323,7 +325,7 @@ def _by_size(points: Points, labels: Labels) -> Labels:
 
 
 def _silhouette(points: Points, k: int, *, seed: int, smallest: int) -> float:
-    """Return the mean silhouette of k-means; -1, the lowest possible, if a cluster is missing or below `smallest`."""
+    """Return the mean silhouette of k-means, or the minimum of -1 if a cluster is missing or below `smallest`."""
     from sklearn.metrics import silhouette_score
 
     labels = _kmeans(points, k, seed=seed, n_init=_RUNS)
@@ -332,7 +334,7 @@ def _silhouette(points: Points, k: int, *, seed: int, smallest: int) -> float:
 
 
 def _gaussian_like(points: Points, rng: np.random.Generator) -> Points:
-    """Draw as many points from the Gaussian with the same covariance and mean 0.
+    """Draw the same number of points from a Gaussian with the same covariance and mean 0.
 
     Sums of the centred points with normal weights have that covariance, even if it is singular.
     """

@@ -69,7 +69,7 @@ def test_a_run_is_exported_and_works_without_torch(home, capfd):
     out, err = capfd.readouterr()
     assert err == ""
     first, second = out.splitlines()
-    assert first.startswith(f"verified on 60 of 60 test samples of {home / 'images.npz'}: probabilities differ by ")
+    assert first.startswith(f"verified on 60 of 60 test samples from {home / 'images.npz'}: probabilities differ by ")
     assert first.endswith(", 0 decisions differ")
     assert second == "the model is in run/model/model.onnx"
     assert {file.name for file in (home / "run" / "model").iterdir()} == {

@@ -186,7 +186,7 @@ def bad_batches():
     good, nan, inf = (h, y), h.copy(), h.copy()
     nan[3, 2], inf[0, 0] = np.nan, -np.inf
     return {
-        "NaN": (good, (nan, y), ValueError, "on rank 1: features has 1 NaN and 0 infinite values of 240"),
+        "NaN": (good, (nan, y), ValueError, "on rank 1: features has 1 NaN and 0 infinite values among 240"),
         "infinite": ((inf, y), good, ValueError, "on rank 0: features has 0 NaN and 1 infinite values"),
         "both": ((nan, y), (inf, y), ValueError, "on rank 0: features has 1 NaN"),
         "integers": (good, (h.astype(np.int64), y), TypeError, "on rank 1: features has dtype torch.int64"),
@@ -197,7 +197,7 @@ def bad_batches():
         "labels short": ((h, y[:-1]), good, ValueError, r"on rank 0: labels has shape \(39,\), need \(40,\)"),
         "negative label": (good, (h, y - 1), ValueError, "on rank 1: labels contains -1"),
         "no column": (good, (h[:, :0], y), ValueError, r"on rank 1: features has shape \(40, 0\)"),
-        "other width": (good, (h[:, :5], y), ValueError, "features has 5 columns on rank 1 and 6 on rank 0"),
+        "other width": (good, (h[:, :5], y), ValueError, "features has 5 columns on rank 1 but 6 on rank 0"),
         "other precision": (
             good,
             (h.astype(np.float32), y),

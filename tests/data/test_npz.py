@@ -154,7 +154,7 @@ def test_a_bomb_is_rejected_before_it_is_unpacked(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("deeplda.memory.available_memory", lambda: 10_000_000)
     monkeypatch.setattr(np, "load", lambda *_, **__: pytest.fail("unpacked"))
     assert path.stat().st_size < 100_000
-    with pytest.raises(InputError, match="fits in memory"):
+    with pytest.raises(InputError, match="GiB is available"):
         load_data(path)
 
 

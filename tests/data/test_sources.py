@@ -70,7 +70,7 @@ def test_bad_numbers() -> None:
         load_data("digits", image_size=0)
     with pytest.raises(InputError, match="split_seed is -1"):
         load_data("digits", split_seed=-1)
-    with pytest.raises(InputError, match="fits in memory"):
+    with pytest.raises(InputError, match="GiB is available"):
         load_data("digits", image_size=10**6)
 
 

@@ -27,11 +27,11 @@ def test_statistics_need_every_sample(seen):
     with pytest.raises(RuntimeError, match="2 of 3 samples have been seen"):
         NearestMean().fit_statistics(statistics)
     statistics.update(torch.randn(2, 3), torch.tensor([0, 1]))
-    with pytest.raises(RuntimeError, match="not the 3 announced"):
+    with pytest.raises(RuntimeError, match="not the expected 3"):
         NearestMean().fit_statistics(statistics)
 
 
-def test_statistics_refuse_a_class_that_was_not_announced():
+def test_statistics_reject_an_unknown_class():
     statistics = FeatureStatistics.for_labels(torch.tensor([0, 0, 1]))
     with pytest.raises(ValueError, match="labels contains 2, need one of the 2 classes"):
         statistics.update(torch.randn(2, 3), torch.tensor([0, 2]))

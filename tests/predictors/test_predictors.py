@@ -333,7 +333,7 @@ def test_a_class_of_one_example_can_be_added():
 
 def test_classes_that_cannot_be_added():
     h, y, fresh = problem()
-    with pytest.raises(ValueError, match="class 5 exists already"):
+    with pytest.raises(ValueError, match="class 5 already exists"):
         NearestMean().fit(h, y).add_class(fresh, 5)
     loaded = NearestMean()
     loaded.load_state_dict(NearestMean().fit(h, y).state_dict())

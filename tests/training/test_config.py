@@ -32,7 +32,7 @@ def test_any_name_of_data_survives(name):
         ('epochs = "many"', "epochs is 'many'"),
         ("alpha = [", "cannot be read as TOML"),
         ('objective = "dlda"\nalpha = 0.5', "dlda has no alpha"),
-        ('scatter = "dorfer"\nstatistic = "wilks"', "scatter is 'dorfer' and statistic is 'wilks'"),
+        ('scatter = "dorfer"\nstatistic = "wilks"', "scatter is 'dorfer' but statistic is 'wilks'"),
         ("train_on_all = true\npatience = 3", "patience needs the validation part"),
     ],
 )

@@ -1,6 +1,6 @@
 """The mathematics: moments -> scatters -> eigenvalues -> statistic and gradient. It needs only torch.
 
-Names are imported on first use, so that the rules for options, in `core/options.py`, cost no import of torch.
+Names are imported on first use, so that the option checks in `core/options.py` can be used without importing torch.
 """
 
 from typing import TYPE_CHECKING

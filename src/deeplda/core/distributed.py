@@ -1,8 +1,8 @@
-"""Communication between the ranks of torch.distributed that share a batch.
+"""Communication between the torch.distributed ranks among which a batch is split.
 
 First, in `Ranks.agree`, each rank sends a few numbers about its part and the class ids in it, or reports an error.
-After that all ranks know the same about the complete batch, and either all raise the same error or none does.
-`Ranks.total` then adds up sums over the ranks. Features are never sent.
+After that, all ranks have the same information about the complete batch, and either all raise the same error or none
+does. `Ranks.total` then adds up sums over the ranks. Features are never sent.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _ERRORS: tuple[type[Exception], ...] = (TypeError, ValueError, RuntimeError)
 
 
 class Summary(NamedTuple):
-    """Summary of one rank's part of a batch.
+    """A summary of one rank's part of a batch.
 
     Attributes:
-        classes: (C,) int64, the class ids in it, ascending.
-        n, d: its shape; n may be 0.
-        dtype: the dtype of its features.
-        largest: their largest magnitude.
-        error: the error that the part raised; the other fields are then meaningless.
+        classes: (C,) int64, the class ids in the part, ascending.
+        n, d: the shape of the part; n may be 0.
+        dtype: the dtype of the features.
+        largest: the largest magnitude of the features.
+        error: the error that the part raised, or None; if there is an error, the other fields are meaningless.
     """
 
     classes: Tensor
@@ -48,7 +48,7 @@ class Summary(NamedTuple):
 
 
 class Agreement(NamedTuple):
-    """What all ranks know about the complete batch.
+    """Information about the complete batch that is the same on all ranks.
 
     Attributes:
         classes: (C,) int64, the class ids on all ranks, ascending, on the device of this rank's ids.
@@ -64,7 +64,7 @@ class Agreement(NamedTuple):
 
 
 class _Header(NamedTuple):
-    """The integers that start a rank's message. `length` counts its class ids, or the bytes of its error message."""
+    """The integers that start a rank's message. `length` counts its class ids or the bytes of its error message."""
 
     error: int
     length: int
@@ -78,13 +78,13 @@ class _Header(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """The ranks that share a batch.
+    """The ranks among which a batch is split.
 
     Attributes:
         group: their process group; None for the default group.
         size: the number of ranks, at least two.
         carrier: the device on which tensors are exchanged.
-        direct: the device types from whose memory a backend of the group can send.
+        direct: the types of devices from whose memory a backend of the group can send directly.
     """
 
     group: dist.ProcessGroup | None
@@ -94,7 +94,7 @@ class Ranks:
 
     @classmethod
     def of(cls, group: dist.ProcessGroup | None) -> Self | None:
-        """Return the ranks of `group`, or of the default group; None if there is no group of two or more.
+        """Return the ranks in `group` (None means the default group), or None if there are fewer than two.
 
         Raises ValueError if this process is not a member of `group`.
         """
@@ -106,13 +106,13 @@ class Ranks:
                 got(
                     "process_group does not include this process",
                     need="a group that this process belongs to",
-                    do="call the loss only on the ranks of the group",
+                    do="call the loss only on the ranks in the group",
                 )
             )
         if size == 1:
             return None
         backends = dict(pair.split(":") for pair in dist.get_backend_config(group).split(","))
-        # Gloo copies everything through CPU memory.
+        # Gloo routes everything through CPU memory.
         direct = frozenset(kind for kind, backend in backends.items() if backend != "gloo")
         return cls(group, size, torch.device("cpu" if "cpu" in backends else min(backends)), direct)
 
@@ -122,9 +122,9 @@ class Ranks:
         return dist.get_rank(self.group) == 0
 
     def agree(self, part: Summary, options: str) -> Agreement:
-        """Combine the summaries of all ranks; `options` must be the same text on all of them.
+        """Combine the summaries of all ranks; the text `options` must be the same on all of them.
 
-        Takes one exchange, or two if a rank has more than 256 classes. If a part has an error, or the parts do not
+        This takes one exchange, or two if a rank has more than 256 classes. If a part has an error or the parts do not
         match, all ranks raise the same TypeError, ValueError or RuntimeError.
         """
         header, ids = self._header(part, options), part.classes.cpu()
@@ -163,14 +163,14 @@ class Ranks:
         )
 
     def _gather(self, row: Tensor) -> Tensor:
-        """Return the rows (k,) of all ranks, (ranks, k), on the CPU."""
+        """Gather one row (k,) from each rank and return them as (ranks, k) on the CPU."""
         row = row.to(self.carrier)
         rows = row.new_empty(self.size, len(row))
         dist.all_gather(list(rows), row, group=self.group)
         return rows.cpu()
 
     def _check_errors(self, headers: Sequence[_Header], own: Exception | None) -> None:
-        """Raise the error of the first failing rank, with its message."""
+        """If any rank failed, raise the first failing rank's error with its message."""
         failed = next((place for place, header in enumerate(headers) if header.error), None)
         if failed is None:
             return
@@ -183,12 +183,12 @@ class Ranks:
         raise _ERRORS[header.error - 1](f"on rank {rank}: {bytes(text.tolist()).decode()}") from own
 
     def _check_alike(self, headers: Sequence[_Header]) -> None:
-        """Raise ValueError if ranks differ where they must agree, or if no rank has a sample."""
+        """Raise ValueError if the ranks differ where they must agree, or if no rank has any samples."""
         first = headers[0]
         for place, header in enumerate(headers):
             here, there = f"on rank {self._global_rank(place)}", f"on rank {self._global_rank(0)}"
             if header.d != first.d:
-                what, do = f"features has {header.d} columns {here} and {first.d} {there}", "use the same network"
+                what, do = f"features has {header.d} columns {here} but {first.d} {there}", "use the same network"
             elif header.dtype != first.dtype:
                 what, do = f"features has a different dtype {here} than {there}", "use the same precision"
             elif header.options != first.options:
@@ -206,7 +206,7 @@ class Ranks:
             )
 
     def _global_rank(self, place: int) -> int:
-        """Return the global rank of a member of the group, which is the number that logs show."""
+        """Return the global rank of a member of the group, which is the number shown in logs."""
         return place if self.group is None else dist.get_global_rank(self.group, place)
 
 
@@ -224,7 +224,7 @@ def _text(error: Exception) -> bytes:
 
 
 def _bits_of(value: float) -> int:
-    """Return the integer with the same 64 bits as a float, so that it can be sent among integers without rounding."""
+    """Return the integer with the same 64 bits as a float, so that it can be sent with integers without rounding."""
     bits: int = struct.unpack("q", struct.pack("d", value))[0]
     return bits
 

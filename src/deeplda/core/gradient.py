@@ -1,11 +1,11 @@
-"""The gradient of the discriminant objective at the features, in closed form.
+"""The gradient of the discriminant objective with respect to the features, in closed form.
 
-It never passes through eigenvectors, so it is exact at repeated eigenvalues, which the optimum has. The derivatives at
-the scatters have a factored form,
+It does not differentiate eigenvectors, so it is exact at repeated eigenvalues, which occur at the optimum. The
+derivatives with respect to the scatters have a factored form,
 
     d loss / d S'_W = left' diag(signs) right    and    d loss / d S_B = -right' diag(signs) right,
 
-and the gradient at row i of class c follows from them:
+from which the gradient with respect to row i of class c follows:
 
     2 within_c (h_i - mu_c) [alpha left' diag(signs) right + (1 - alpha) diag(left' diag(signs) right)]
     - 2 between_c / n_c (mu_c - mu) right' diag(signs) right.
@@ -26,18 +26,18 @@ from deeplda.core.statistics import Evaluation
 
 
 class FactoredGradient(NamedTuple):
-    """The factors of the gradient; the module's docstring has the equation.
+    """The factors of the gradient; the equation is in the module docstring.
 
     Attributes:
         rows: (n, d), the centred features.
         class_of: (n,), the class of each row.
-        left: (r, d), includes the factor 2 alpha; None if alpha = 0.
+        left: (r, d), including the factor 2 alpha; None if alpha = 0.
         right: (r, d).
         signs: (r,); None if all are 1.
         centre: (C, r), the contribution of the class means.
         diagonal: (d,), the diagonal of left' diag(signs) right times 2 (1 - alpha); None if alpha = 1.
-        within: (C,), the weights of the classes in S_W; None if they are equal and included in left and diagonal.
-        residual: (C,), the weights of the classes' own scatter in S_B; None if S_B does not contain it.
+        within: (C,), the class weights in S_W; None if they are equal and included in left and diagonal.
+        residual: (C,), the weight of each class's own scatter in S_B; None if S_B does not contain it.
     """
 
     rows: Tensor
@@ -51,7 +51,7 @@ class FactoredGradient(NamedTuple):
     residual: Tensor | None
 
     def at_features(self) -> Tensor:
-        """Multiply the factors: d loss / d features, (n, d)."""
+        """Multiply the factors and return d loss / d features, (n, d)."""
         rows = self.rows if self.within is None else self.rows * self.within[self.class_of, None]
         coefficients = self.centre.index_select(0, self.class_of)
         if self.left is not None:
@@ -69,12 +69,12 @@ class FactoredGradient(NamedTuple):
 def factored_gradient(
     batch: CentredBatch, problem: DiscriminantProblem, evaluation: Evaluation, alpha: float
 ) -> FactoredGradient:
-    """Derive the gradient at the features from the derivative of the statistic at `problem.matrix`."""
+    """Derive the gradient with respect to the features from the statistic's derivative at `problem.matrix`."""
     weights, root, between, roots = problem.weights, problem.root, problem.between, problem.roots
     factor, signs = evaluation.factor, evaluation.signs
     if problem.by_class:
-        # The rows of B, weighted by their roots, sum to zero. Project that direction out exactly: the derivative there
-        # can be 1e16 times as large as elsewhere.
+        # The rows of B, weighted by their roots, sum to zero. Project that direction out exactly, because the
+        # derivative along it can be 1e16 times as large as elsewhere.
         factor = factor - torch.outer(roots, roots @ factor) / weights.total
         right = right_solve(factor.T @ right_solve(between, root), root, transpose=False)
         left, centre = right, factor
@@ -103,13 +103,13 @@ def factored_gradient(
 
 
 def attach_gradient(features: Tensor, value: Tensor, scale: float, gradient: FactoredGradient) -> Tensor:
-    """Return `value` (0-d) with `gradient` times `scale` as its gradient at `features`."""
+    """Return `value` (0-d) with `gradient` times `scale` as its gradient with respect to `features`."""
     loss: Tensor = _ClosedForm.apply(features, value, scale, *gradient)  # type: ignore[no-untyped-call]  # not typed in torch
     return loss
 
 
 class _ClosedForm(torch.autograd.Function):
-    """A value that does not depend on the features for autograd, with a given gradient at them."""
+    """An autograd function that returns a precomputed value and, in the backward pass, a precomputed gradient."""
 
     @staticmethod
     def forward(ctx: Any, features: Tensor, value: Tensor, scale: float, *gradient: Tensor | None) -> Tensor:

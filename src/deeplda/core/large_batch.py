@@ -1,4 +1,4 @@
-"""The exact gradient of a large batch, with the memory of a small one."""
+"""Compute the exact gradient of a large batch in the memory of a small one."""
 
 from __future__ import annotations
 
@@ -23,28 +23,31 @@ def large_batch_backward(
     """Run `loss = criterion(network(inputs), labels); loss.backward()` with the graph of one chunk at a time.
 
     Gradients are added to `.grad`, as `backward` does; the loss is returned as a detached 0-d tensor. The cost is a
-    second forward pass of the network. Without ranks, a chunk that holds the whole batch makes this an ordinary step.
+    second forward pass through the network. Without DistributedDataParallel, a batch that fits in one chunk makes this
+    an ordinary step.
 
-    - If the network treats samples independently, the gradient is exactly that of the whole batch. Batch normalisation
-      takes its statistics from each chunk instead (ghost batch normalisation), as if the network were trained with
-      batches of that size.
-    - Dropout masks and other draws from PyTorch's default generators are the same in both passes, and the generators
-      end in the state that one pass leaves. Draws from other generators are not replayed.
-    - Buffers, such as running means, end as after one pass over the chunks, and each chunk sees the same buffers in
-      both passes. A buffer that the network creates or reshapes during the pass is not restored in between.
+    - If the network treats samples independently, the gradient is exactly the gradient of the whole batch. Batch
+      normalisation instead takes its statistics from each chunk (ghost batch normalisation), as if the network were
+      trained with batches of that size.
+    - Dropout masks and other draws from PyTorch's default random number generators are the same in both passes, and the
+      generators end in the same state as after one pass. Draws from other generators are not replayed.
+    - Buffers, such as running means, end in the same state as after one pass over the chunks, and each chunk sees the
+      same buffers in both passes. A buffer that the network creates or reshapes during a pass is not restored before
+      the second.
     - Under DistributedDataParallel, gradients are exchanged once, with the last chunk. Ranks may have different
       numbers of chunks, unless their network has SyncBatchNorm, which communicates in every pass.
-    - If the caller uses autocast, the network and the loss run under it and the backward passes do not, as PyTorch
+    - If the caller uses autocast, the network and the loss run under it but the backward passes do not, as PyTorch
       recommends.
 
     Args:
-        network: called with some rows of `inputs`; returns a tensor with as many rows.
-        criterion: `criterion(features, labels)`, any loss that returns one number; called once, with all features.
+        network: called with some rows of `inputs`; returns a tensor with the same number of rows.
+        criterion: any loss that returns one number; it is called once, as `criterion(features, labels)`, with all
+            features.
         inputs: (n, ...), one row per sample.
-        labels: passed to the criterion as they are.
+        labels: passed to the criterion unchanged.
         chunk_size: the largest number of samples per chunk; chunk sizes differ by at most one.
 
-    Raises ValueError or TypeError for invalid arguments, and any error that the network or the criterion raises.
+    Raises ValueError or TypeError if an argument is invalid, and any error that the network or the criterion raises.
     """
     _check(network, inputs, chunk_size)
     chunks = _chunks(len(inputs), chunk_size)
@@ -95,9 +98,9 @@ def _check(network: nn.Module, inputs: Tensor, chunk_size: object) -> None:
 
 
 def _chunks(n: int, chunk_size: int) -> list[slice]:
-    """Split n rows into chunks of at most `chunk_size` and nearly equal size.
+    """Split n rows into chunks of nearly equal size, at most `chunk_size`.
 
-    Batch normalisation would fail on a last chunk of a single row.
+    With unequal sizes, the last chunk could be a single row, on which batch normalisation fails.
     """
     count = max(1, -(-n // chunk_size))
     return [slice(start, stop) for start, stop in pairwise(n * i // count for i in range(count + 1))]
@@ -105,8 +108,8 @@ def _chunks(n: int, chunk_size: int) -> list[slice]:
 
 def _run(network: nn.Module, inputs: Tensor) -> Tensor:
     features = network(inputs)
-    # Older PyTorch versions cache weights that autocast rounded without a graph and reuse them where a graph is needed
-    # (pytorch#158232).
+    # Older PyTorch versions cache the weights that autocast rounds without a graph, and reuse them even where a graph
+    # is needed (pytorch#158232).
     torch.clear_autocast_cache()
     if not isinstance(features, Tensor):
         raise TypeError(
@@ -121,14 +124,14 @@ def _run(network: nn.Module, inputs: Tensor) -> Tensor:
             got(
                 f"the network returned shape {tuple(features.shape)} for {len(inputs)} samples",
                 need="one row per sample",
-                do="pass a network that keeps one row per sample",
+                do="pass a network that returns one row per sample",
             )
         )
     return features
 
 
 def _backward_of_loss(criterion: Criterion, features: Tensor, labels: Any) -> Tensor:
-    """Compute the loss, propagate its gradient to the features and to the criterion's parameters, and return it."""
+    """Compute and return the loss, after propagating its gradient to the features and the criterion's parameters."""
     loss = criterion(features, labels)
     if not isinstance(loss, Tensor) or loss.numel() != 1:
         shape = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else None
@@ -136,7 +139,7 @@ def _backward_of_loss(criterion: Criterion, features: Tensor, labels: Any) -> Te
             got(
                 f"the criterion returned {shape or f'an object of type {type(loss).__name__}'}",
                 need="a tensor with one number",
-                do='use reduction="mean" or similar',
+                do='use reduction="mean", for example',
             )
         )
     if not loss.requires_grad:
@@ -157,7 +160,7 @@ def _backward(output: Tensor, gradient: Tensor | None) -> None:
 
 
 class _Buffers:
-    """The buffers of a network, restored between the two passes to their values before the first."""
+    """The buffers of a network, which are reset between the two passes to their values before the first pass."""
 
     def __init__(self, network: nn.Module) -> None:
         self._network: nn.Module = network.module if isinstance(network, DistributedDataParallel) else network
@@ -185,7 +188,7 @@ class _Buffers:
 
 
 class _Random:
-    """PyTorch's default random generators, of the CPU and of every device that holds the network or its inputs."""
+    """PyTorch's default random number generators for the CPU and every device that holds the network or its inputs."""
 
     def __init__(self, network: nn.Module, inputs: Tensor) -> None:
         tensors = chain([inputs], network.parameters(), network.buffers())
@@ -201,7 +204,7 @@ class _Random:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Restore the generators afterwards."""
+        """Restore the random number generators when the block ends."""
         state = self.state()
         try:
             yield
@@ -210,5 +213,5 @@ class _Random:
 
 
 def _index(device: torch.device) -> tuple[torch.device, ...]:
-    """Return the device as the arguments of its generator functions; those of MPS take none."""
+    """Return the arguments that select the device in its generator functions; the functions for MPS take none."""
     return () if device.type == "mps" else (device,)

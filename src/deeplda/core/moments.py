@@ -1,8 +1,8 @@
 """Counts, means and centred within-class scatter of a labelled batch.
 
-Sums and means are float64. Rows are centred before they are multiplied (two passes), so an offset of the features costs
-no precision. The one large product runs in the precision of the features, at least float32. If ranks share a batch,
-counts, sums and then the scatter are added up over the ranks; the rows themselves are never sent.
+Sums and means are float64. Features are centred before they are multiplied (two passes), so an offset costs no
+precision. The one large product is computed in the precision of the features, at least float32. If a batch is split
+among ranks, counts, sums and then the scatter are added up over the ranks; the features themselves are never sent.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NO_FLOAT64 = {"mps"}
 _CHUNK_ELEMENTS = 2**17
 _BLOCK = 512
 _SMALL_PRODUCT = 2**22
-# Enough to bring the smallest float32 number, 2^-149, near 1.
+# Large enough to bring the smallest float32 number, 2^-149, near 1.
 _LARGEST_SCALE_EXPONENT = 150
 
 
@@ -44,10 +44,10 @@ class ClassMoments:
     within: Tensor
 
     def merge(self, other: ClassMoments) -> ClassMoments:
-        """Return the exact moments of the union of both sets, by the formula of Chan, Golub and LeVeque.
+        """Return the exact moments of the union of both sets, using the formula of Chan, Golub and LeVeque.
 
-        For each class in both, W = W_1 + W_2 + n_1 n_2 / (n_1 + n_2) (mu_2 - mu_1)(mu_2 - mu_1)'.
-        Raises ValueError if the two have different numbers of dimensions.
+        For each class in both sets, W = W_1 + W_2 + n_1 n_2 / (n_1 + n_2) (mu_2 - mu_1)(mu_2 - mu_1)'.
+        Raises ValueError if the two sets have different numbers of dimensions.
         """
         d = self.means.shape[1]
         if other.means.shape[1] != d:
@@ -94,10 +94,11 @@ def class_moments(features: Tensor, labels: Tensor) -> ClassMoments:
 
 @dataclass(frozen=True, slots=True)
 class CentredBatch:
-    """A batch in the form the objective needs: rows minus their class mean, times a power of two.
+    """A batch in the form that the objective needs: features minus their class mean, times a power of two.
 
     The power of two brings features of extreme magnitude near 1 without changing a digit; for all others it is 1. If
-    ranks share the batch, `index` and `rows` describe this rank's part and everything else the complete batch.
+    the batch is split among ranks, `index` and `rows` describe this rank's part, and everything else describes the
+    complete batch.
 
     Attributes:
         classes: (C,), the class ids, ascending.
@@ -107,7 +108,7 @@ class CentredBatch:
         rows: (rows, d), scaled features minus the mean of their class, in the precision of the large products.
         scale: the power of two.
         n: the number of samples.
-        ranks: the ranks that share the batch; None if it is local.
+        ranks: the ranks among which the batch is split; None if it is local.
     """
 
     classes: Tensor
@@ -127,9 +128,9 @@ class CentredBatch:
 
     @classmethod
     def across(cls, features: Tensor, labels: Tensor, ranks: Ranks, options: str) -> Self:
-        """Centre a batch that `ranks` share, given this rank's part, which may be empty.
+        """Centre a batch that is split among `ranks`, given this rank's part, which may be empty.
 
-        `options` is a text that must be the same on all ranks. Either every rank raises the same error, or none does.
+        The text `options` must be the same on all ranks. Either every rank raises the same error, or none does.
         """
         if isinstance(features, Tensor) and features.device.type == ranks.carrier.type:
             # The device of the features need not be the current device.
@@ -151,7 +152,7 @@ class CentredBatch:
 
     @classmethod
     def _of(cls, part: _Part, counts: Tensor, whole: Agreement) -> Self:
-        """Centre `part`, whose `index` refers to `whole.classes`, as `counts` does."""
+        """Centre `part`; `part.index` and `counts` refer to `whole.classes`."""
         rows = part.rows.to(_working_precision(part.rows.dtype, whole.n, part.rows.shape[1]))
         scale = _scale(whole.largest, rows.dtype)
         rows = rows * scale if scale != 1.0 else rows
@@ -165,13 +166,14 @@ class CentredBatch:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """The number of samples, dimensions and classes: (n, d, C)."""
+        """The numbers of samples, dimensions and classes, (n, d, C)."""
         return self.n, self.rows.shape[1], len(self.classes)
 
     def scatter(self, weights: Tensor | None = None, *, exact: bool = False) -> Tensor:
         """Return the sum over the rows of weight * row row', (d, d) float64; `weights` (C,) has a factor per class.
 
-        `exact` makes the product in float64 as well, for matrices too ill-conditioned for the features' precision.
+        With `exact`, the product is also computed in float64, for matrices that are too ill-conditioned for the
+        features' precision.
         """
         rows = self.rows.double() if exact else self.rows
         product = gram(rows) if weights is None else rows.T @ (rows * self._by_row(weights, rows.dtype))
@@ -185,7 +187,7 @@ class CentredBatch:
         return self._over_ranks(squares.sum(0, dtype=torch.float64))
 
     def _by_row(self, values: Tensor, dtype: torch.dtype) -> Tensor:
-        """Expand `values` (C,) of the classes to a column (n, 1)."""
+        """Expand `values` (C,), one per class, to a column (n, 1), one per row."""
         return values.to(dtype)[self.index, None]
 
     def _over_ranks(self, part: Tensor) -> Tensor:
@@ -194,7 +196,7 @@ class CentredBatch:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One process's part of a batch, uncentred, with its own class ids and counts, as in `CentredBatch`."""
+    """One process's uncentred part of a batch, with the part's own class ids and counts, as in `CentredBatch`."""
 
     rows: Tensor
     index: Tensor
@@ -221,7 +223,7 @@ class _Part:
 
 
 def gram(rows: Tensor) -> Tensor:
-    """Return rows' rows. For a wide matrix only the blocks on and below the diagonal are multiplied, then mirrored."""
+    """Return rows' rows. For a wide matrix, compute only the blocks on and below the diagonal, then mirror them."""
     d = rows.shape[1]
     if d <= _BLOCK:
         return rows.T @ rows
@@ -234,9 +236,9 @@ def gram(rows: Tensor) -> Tensor:
 
 
 def check_batch(features: Tensor, labels: Tensor, *, least: int = 1) -> None:
-    """Check that `features` is an (n, d) batch of real floats with n >= `least`, and `labels` holds n integers.
+    """Check that `features` is an (n, d) batch of real floats with n >= `least`, and that `labels` has n integers.
 
-    Raises TypeError for a wrong type or dtype, ValueError for a wrong shape or device.
+    Raises TypeError if a type or dtype is wrong, and ValueError if a shape or device is wrong.
     """
     for name, value in (("features", features), ("labels", labels)):
         if not isinstance(value, Tensor):
@@ -275,23 +277,23 @@ def check_batch(features: Tensor, labels: Tensor, *, least: int = 1) -> None:
 
 @contextmanager
 def full_precision(features: Tensor) -> Iterator[None]:
-    """Disable autograd, and the autocast of the device of `features`, which would round matrix products."""
+    """Disable autograd, and autocast on the device of `features`, which would round matrix products."""
     with torch.no_grad(), torch.autocast(features.device.type, enabled=False):
         yield
 
 
 def _working_precision(dtype: torch.dtype, n: int, d: int) -> torch.dtype:
-    """Return the precision of the large products for n samples of d dimensions.
+    """Return the precision of the large products for n samples with d dimensions.
 
-    It is that of the features, at least float32. It is float64 if that costs next to nothing, or if PyTorch is set to
-    round the factors of float32 products.
+    By default, it is the precision of the features, at least float32. It is float64 if that costs next to nothing, or
+    if PyTorch is set to round the factors of float32 products.
     """
     exact = n * d * d < _SMALL_PRODUCT or _products_are_rounded()
     return torch.promote_types(dtype, torch.float64 if exact else torch.float32)
 
 
 def _products_are_rounded() -> bool:
-    """Whether `torch.set_float32_matmul_precision`, or the setting of a backend, lets PyTorch round products."""
+    """Return whether `torch.set_float32_matmul_precision` or a backend setting lets PyTorch round products."""
     try:
         return torch.get_float32_matmul_precision() != "highest"
     except RuntimeError:  # backends have different settings
@@ -299,7 +301,7 @@ def _products_are_rounded() -> bool:
 
 
 def _largest(features: Tensor) -> float:
-    """Return the largest magnitude of the features, 0 if there are none. Raises ValueError unless all are finite."""
+    """Return the largest magnitude of the features, or 0 if there are none. Raises ValueError unless all are finite."""
     if not len(features):
         return 0.0
     low, high = torch.aminmax(features)
@@ -308,7 +310,7 @@ def _largest(features: Tensor) -> float:
         nan, inf = int(features.isnan().sum()), int(features.isinf().sum())
         raise ValueError(
             got(
-                f"features has {nan} NaN and {inf} infinite values of {features.numel()}",
+                f"features has {nan} NaN and {inf} infinite values among {features.numel()}",
                 need="finite numbers",
                 do="check for a learning rate that is too high or an overflow in half precision",
             )
@@ -325,7 +327,7 @@ def _scale(largest: float, dtype: torch.dtype) -> float:
 
 
 def _chunks(rows: Tensor, index: Tensor) -> Iterable[tuple[Tensor, Tensor]]:
-    """Split rows and their classes into pieces whose float64 copy fits in the CPU cache; one piece on other devices."""
+    """Split rows and their classes into pieces whose float64 copies fit in the CPU cache, or one piece off the CPU."""
     n, d = rows.shape
     if rows.device.type != "cpu" or n * d <= _CHUNK_ELEMENTS:
         return ((rows, index),)

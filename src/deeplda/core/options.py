@@ -1,6 +1,6 @@
-"""The options of the discriminant objective: their names, ranges, and which of them go together.
+"""The options of the discriminant objective: their names, ranges and valid combinations.
 
-Settings and estimators check the same rules without importing torch.
+Settings and estimators both use these checks, and this module does not import torch.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 StatisticName = Literal["smallest", "wilks", "pillai", "hotelling"]
-# A function maps the ascending valid eigenvalues (m,) to a 0-d tensor, which is maximised.
+# A callable maps the ascending valid eigenvalues (m,) to a 0-d tensor, which is maximised.
 Statistic = StatisticName | Callable[["Tensor"], "Tensor"]
 Scatter = Literal["pooled", "sum", "dorfer"]
 ClassWeight = Literal["balanced"] | None
 
 STATISTICS: tuple[StatisticName, ...] = get_args(StatisticName)
-# S_B of scatter="dorfer" can have negative eigenvalues, for which log(1 + v) and v / (1 + v) need not exist.
+# With scatter="dorfer", eigenvalues can be negative, and log(1 + v) and v / (1 + v) need not exist for them.
 _STATISTICS_WITH_DORFER: tuple[StatisticName, ...] = ("smallest", "hotelling")
 
 
@@ -30,37 +30,37 @@ def statistics_for(scatter: Scatter) -> tuple[StatisticName, ...]:
 
 
 def check_regularisation(alpha: float, lam: float, scatter: str, class_weight: str | None) -> None:
-    """Raise ValueError for an option of the scatters that is out of range, or for two that exclude each other."""
+    """Raise ValueError if an option of the scatters is out of range, or if two of them exclude each other."""
     if not 0.0 <= alpha <= 1.0:
         raise ValueError(
-            got(f"alpha is {alpha}", need="0 to 1", do="1 keeps all of S_W (DLDA), 0 keeps only its diagonal")
+            got(f"alpha is {alpha}", need="0 to 1", do="use 1 for all of S_W (DLDA) or 0 for its diagonal only")
         )
     if not 0.0 <= lam < float("inf"):
-        raise ValueError(got(f"lam is {lam}", need="a finite number >= 0", do="the paper uses 1e-3"))
+        raise ValueError(got(f"lam is {lam}", need="a finite number >= 0", do="use 1e-3 as in the paper"))
     check_choice("scatter", scatter, get_args(Scatter))
     if class_weight is not None:
         check_choice("class_weight", class_weight, ("balanced",), or_else="None")
     if scatter == "dorfer" and class_weight is not None:
         raise ValueError(
             got(
-                f"scatter is 'dorfer' and class_weight is {class_weight!r}",
+                f"scatter is 'dorfer' but class_weight is {class_weight!r}",
                 need="no class weights, because this S_W already weights all classes equally",
-                do="use scatter 'pooled' for weighted classes",
+                do="use scatter 'pooled' to weight classes",
             )
         )
 
 
 def check_statistic(statistic: object, epsilon: float, scatter: Scatter) -> None:
-    """Raise ValueError unless `statistic` is a callable or the name of a statistic that is defined for `scatter`."""
+    """Raise ValueError unless `statistic` is a callable or a name that is defined for `scatter`, and epsilon >= 0."""
     if not epsilon >= 0:
-        raise ValueError(got(f"epsilon is {epsilon}", need="a number >= 0", do="the paper uses 1"))
+        raise ValueError(got(f"epsilon is {epsilon}", need="a number >= 0", do="use 1 as in the paper"))
     if callable(statistic):
         return
     check_choice("statistic", statistic, STATISTICS, or_else="a callable")
     if statistic not in (allowed := statistics_for(scatter)):
         raise ValueError(
             got(
-                f"scatter is {scatter!r} and statistic is {statistic!r}",
+                f"scatter is {scatter!r} but statistic is {statistic!r}",
                 need=f"{' or '.join(map(repr, allowed))}, because this S_B can be indefinite",
                 do="use scatter 'pooled' for this statistic",
             )
@@ -68,7 +68,10 @@ def check_statistic(statistic: object, epsilon: float, scatter: Scatter) -> None
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...], *, or_else: str | None = None) -> None:
-    """Raise ValueError unless `value` is one of `choices`; `or_else` names what else is accepted, in the message."""
+    """Raise ValueError unless `value` is one of `choices`.
+
+    The error message also lists `or_else`, a description of other accepted values.
+    """
     if value not in choices:
         accepted = [*map(repr, choices)] + ([] if or_else is None else [f"or {or_else}"])
         raise ValueError(got(f"{name} is {value!r}", need=f"one of {', '.join(accepted)}", do="check the spelling"))

@@ -1,8 +1,8 @@
 """The regularised generalised eigenproblem S_B e = v S'_W e of a batch, in its smallest symmetric form.
 
-With S'_W = L L' and S_B = B' B, where B has one row per class, the eigenvalues are those of the C x C matrix
-(B L^-T)(B L^-T)'. Apart from zeros they are also those of the d x d matrix (B L^-T)'(B L^-T). The smaller of the two
-is built. With alpha = 0, S'_W is diagonal, so L is stored as a vector and no factorisation is needed.
+With S'_W = L L' and S_B = B' B, where B has one row per class, the C x C matrix (B L^-T)(B L^-T)' has the same
+eigenvalues. Apart from zeros, so does the d x d matrix (B L^-T)'(B L^-T). The smaller of the two is built. With
+alpha = 0, S'_W is diagonal, so L is stored as a vector and no factorisation is needed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from deeplda.core.statistics import valid_eigenvalues
 from deeplda.errors import got
 
 _EPS = torch.finfo(torch.float64).eps
-# If the other dimensions explain more than 99 % of a dimension's variance, the rounding of a float32 product matters.
+# If the other dimensions explain more than 99 % of a dimension's variance, float32 rounding of the product matters.
 _SMALLEST_PIVOT = 1e-2
 # Within-class variance assumed for classes that are single points, relative to the variance between them. It bounds
 # the eigenvalues by 1e18.
@@ -37,9 +37,9 @@ def discriminant_eigenvalues(
 ) -> Tensor:
     """Return the valid eigenvalues v of S_B e = v S'_W e: the top min(d, C - 1), ascending, float64.
 
-    Each is the ratio of between-class to within-class variance along one discriminant direction. The options are those
-    of `DeepLDALoss`. The result has no gradient; use `DeepLDALoss` for training.
-    Raises ValueError or TypeError for invalid options or an invalid batch.
+    Each is the ratio of between-class to within-class variance along one discriminant direction. The options are the
+    same as in `DeepLDALoss`. The result has no gradient; use `DeepLDALoss` for training.
+    Raises ValueError or TypeError if an option or the batch is invalid.
     """
     check_regularisation(alpha, lam, scatter, class_weight)
     check_batch(features, labels)
@@ -49,11 +49,12 @@ def discriminant_eigenvalues(
 
 
 class ScatterWeights(NamedTuple):
-    """The weights of the classes in the scatters, each (C,).
+    """The class weights in the scatters, each (C,).
 
-    With W_c the sum of centred outer products of class c, S_W = sum within_c W_c and
+    If W_c is the sum of the centred outer products of class c, then S_W = sum within_c W_c and
     S_B = sum between_c (mu_c - mu)(mu_c - mu)', plus sum residual_c W_c with scatter="dorfer".
-    `total` is the sum of `between`. `uniform` is the common value of `within` if all classes share it by definition.
+    `total` is the sum of `between`. `uniform` is the common value of `within` if it is the same for all classes by
+    definition, otherwise None.
     """
 
     within: Tensor
@@ -82,13 +83,13 @@ class DiscriminantProblem:
     """The eigenproblem S_B e = v S'_W e of one batch.
 
     Attributes:
-        matrix: symmetric, (C, C) or (d, d), with the eigenvalues v and possibly further zeros.
+        matrix: symmetric, (C, C) or (d, d), with the eigenvalues v and possibly additional zeros.
         valid: the number of valid eigenvalues, min(d, C - 1); they are the largest ones.
         by_class: whether `matrix` is the C x C form.
         root: L of S'_W = L L'; (d,) if S'_W is diagonal, otherwise (d, d) lower triangular.
         between: B, (C, d), with the rows sqrt(between_c) (mu_c - mu).
         roots: (C,), sqrt(between_c).
-        weights: the weights of the classes in the scatters.
+        weights: the class weights in the scatters.
         variances: (d,), the diagonal of S_W.
         ridge: the value added to the diagonal of S_W, in units of the batch's scaled features.
     """
@@ -110,7 +111,7 @@ class DiscriminantProblem:
         n, d, c = batch.shape
         check_classes(batch)
         weights = ScatterWeights.of(batch.counts, n, scatter, class_weight)
-        # Relative to the first mean instead of 0, so that constant dimensions give exactly 0.
+        # Means are relative to the first one, so that constant dimensions give exactly 0.
         means = batch.means - batch.means[0]
         roots = weights.between.sqrt()
         between = roots[:, None] * (means - (weights.between @ means) / weights.total)
@@ -150,7 +151,8 @@ def check_classes(batch: CentredBatch) -> None:
 def regularised_root(within: Tensor, between: Tensor, means: Tensor, alpha: float, lam: float) -> Tensor:
     """Return L with L L' = S'_W = alpha S_W + (1 - alpha) diag(S_W) + lam I.
 
-    It is (d, d) lower triangular, or (d,) if alpha = 0. Takes S_W (d, d), B (C, d) and the class means (C, d), float64.
+    L is (d, d) lower triangular, or (d,) if alpha = 0. The arguments are S_W (d, d), B (C, d) and the class means
+    (C, d), all float64.
     """
     variances = within.diagonal()
     diagonal = variances + _ridge(variances, between, means, lam)
@@ -165,7 +167,7 @@ def regularised_root(within: Tensor, between: Tensor, means: Tensor, alpha: floa
 def _within_root(
     batch: CentredBatch, weights: ScatterWeights, between: Tensor, alpha: float, lam: float
 ) -> tuple[Tensor, Tensor, float, bool]:
-    """Return L as `regularised_root`, the diagonal of S_W, the ridge, and whether the product was made in float64."""
+    """Return L as in `regularised_root`, the diagonal of S_W, the ridge, and whether the product was in float64."""
     factors, unit = (weights.within, 1.0) if weights.uniform is None else (None, weights.uniform)
     lam = lam * batch.scale * batch.scale
     if alpha == 0.0:
@@ -184,7 +186,7 @@ def _within_root(
 
 
 def _well_conditioned(root: Tensor, within: Tensor, failed: Tensor) -> bool:
-    """Whether L L' = `within` was factorised without losing a pivot to float32 rounding.
+    """Return whether L L' = `within` was factorised without losing a pivot to float32 rounding.
 
     A pivot is the part of a dimension's variance that the dimensions before it do not explain. Rounding errors are
     relative to the full variance of the dimension, so the pivot is compared with that; other dimensions do not matter.
@@ -193,10 +195,10 @@ def _well_conditioned(root: Tensor, within: Tensor, failed: Tensor) -> bool:
 
 
 def _ridge(variances: Tensor, between: Tensor, means: Tensor, lam: float) -> float:
-    """Return lam, raised to the smallest ridge with which float64 can factorise S'_W.
+    """Return lam, or the smallest ridge with which S'_W can be factorised in float64 if lam is smaller.
 
-    That is 16 d eps times the largest variance. If all classes are single points, S_W is zero, and the bound comes from
-    the variance between them and the rounding of the means.
+    This lower bound is 16 d eps times the largest variance. If all classes are single points, S_W is zero, and the
+    bound comes from the variance between the classes and the rounding of the means.
     """
     unit = 16 * len(variances) * _EPS
     ridge = max(lam, unit * float(variances.max()))

@@ -3,9 +3,9 @@
 To add one, write a function like `wilks`, list it in _STATISTICS, and add its name to `StatisticName` in
 core/options.py.
 
-Each takes the symmetric matrix K with the eigenvalues v and returns minus the statistic, together with a factor F of
-the derivative: the derivative of the statistic at K is F F', or F diag(signs) F' for a user's function, whose
-derivative need not be positive. Only `smallest` and `user_defined` solve an eigenproblem.
+Each function takes the symmetric matrix K with the eigenvalues v and returns minus the statistic, together with a
+factor F of its derivative: the derivative of the statistic at K is F F', or F diag(signs) F' for a user's function,
+whose derivative need not be positive. Only `smallest` and `user_defined` solve an eigenproblem.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(statistic: Statistic, matrix: Tensor, valid: int, epsilon: float) -> Evaluation:
-    """Evaluate a statistic, given by name or as a function, of the `valid` largest eigenvalues of `matrix` (k, k)."""
+    """Evaluate a statistic, a name or a callable, of the `valid` largest eigenvalues of `matrix` (k, k)."""
     if callable(statistic):
         return user_defined(statistic, matrix, valid)
     return Evaluation(*_STATISTICS[statistic](matrix, valid, epsilon))
@@ -77,7 +77,7 @@ _STATISTICS = {"smallest": smallest, "wilks": wilks, "pillai": pillai, "hotellin
 
 
 def user_defined(statistic: Callable[[Tensor], Tensor], matrix: Tensor, valid: int) -> Evaluation:
-    """A user's function f of the ascending valid eigenvalues, whose derivative comes from autograd.
+    """Evaluate a user's function f of the ascending valid eigenvalues; autograd computes its derivative.
 
     With g_i = df / dv_i and the eigenvectors u_i, the derivative at K is sum g_i u_i u_i'. The eigenvectors themselves
     are not differentiated. Raises TypeError or ValueError unless f returns a finite 0-d tensor with finite derivatives.
@@ -100,7 +100,7 @@ def valid_eigenvalues(matrix: Tensor, valid: int) -> Tensor:
 
 
 def selected_count(eigenvalues: Tensor, epsilon: float) -> int:
-    """Count the eigenvalues (ascending) that are within `epsilon` of the smallest."""
+    """Return the number of eigenvalues, which are ascending, that are within `epsilon` of the smallest."""
     ascending = eigenvalues.tolist()
     return bisect_right(ascending, ascending[0] + epsilon)
 
@@ -108,7 +108,7 @@ def selected_count(eigenvalues: Tensor, epsilon: float) -> int:
 def _root_of_identity_plus(matrix: Tensor) -> Tensor:
     """Return the Cholesky factor of I + K.
 
-    If K is larger than about 1 / eps, adding 1 would be lost to rounding; a larger multiple of I is added then.
+    If K is larger than about 1 / eps, the addition of 1 would be lost to rounding, so a larger multiple of I is added.
     """
     total = matrix.clone()
     total.diagonal().add_((16 * len(matrix) * _EPS * matrix.diagonal().max()).clamp(min=1.0))
@@ -130,7 +130,7 @@ def _check_result(result: object, eigenvalues: Tensor) -> None:
             got(
                 f"statistic returned a tensor of shape {tuple(result.shape)} and dtype {result.dtype}",
                 need="a 0-d floating-point tensor",
-                do="reduce the eigenvalues to one number, for instance with mean()",
+                do="reduce the eigenvalues to one number, for example with mean()",
             )
         )
     if not result.isfinite():
@@ -157,7 +157,7 @@ def _slopes(result: Tensor, eigenvalues: Tensor) -> Tensor:
     if not slopes.isfinite().all():
         raise ValueError(
             got(
-                f"statistic has derivatives from {_range_of(slopes)} at the eigenvalues {_range_of(eigenvalues)}",
+                f"statistic has derivatives of {_range_of(slopes)} at the eigenvalues {_range_of(eigenvalues)}",
                 need="finite derivatives",
                 do="use a function that is differentiable there",
             )

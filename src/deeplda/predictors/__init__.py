@@ -1,4 +1,4 @@
-"""From an embedding to decisions: the paper's three predictors, and softmax for networks trained with cross-entropy."""
+"""Predictors on an embedding: the paper's three, and softmax for networks trained with cross-entropy."""
 
 from deeplda.predictors.classifiers import ClassicLDA, Hyperplanes, NearestMean, Softmax, discriminant_directions
 from deeplda.predictors.feature_statistics import FeatureStatistics

@@ -21,9 +21,9 @@ class Hyperplanes(LinearPredictor):
     M holds the class means and A the discriminant eigenvectors.
 
     Args:
-        normalize: "within" scales the eigenvectors to e' S'_W e = 1, which is LDA; "unit" scales them to length 1, as
-            in the original DLDA code.
-        alpha, lam, scatter, class_weight: the options of the eigenproblem. Use those of the loss.
+        normalize: "within" scales the eigenvectors to e' S'_W e = 1, as in LDA; "unit" scales them to length 1, as in
+            the original DLDA code.
+        alpha, lam, scatter, class_weight: the options of the eigenproblem. Use the same values as in the loss.
         probability, priors: as in `LinearPredictor`.
     """
 
@@ -45,7 +45,7 @@ class Hyperplanes(LinearPredictor):
         self.scatter, self.class_weight = scatter, class_weight
 
     def statistics(self, labels: Numbers) -> FeatureStatistics:
-        """Create empty statistics with this predictor's scatter and class weights, for a set with these labels (n,)."""
+        """Create empty statistics with this predictor's scatter and class weights for a set with these labels (n,)."""
         return FeatureStatistics.for_labels(labels, scatter=self.scatter, class_weight=self.class_weight)
 
     def _solve(self, statistics: FeatureStatistics) -> tuple[Tensor, Tensor]:
@@ -65,7 +65,7 @@ class Hyperplanes(LinearPredictor):
 def discriminant_directions(statistics: FeatureStatistics, alpha: float, lam: float) -> Tensor:
     """Return the m = min(d, C - 1) top eigenvectors of S_B e = v S'_W e as rows (m, d), with v ascending.
 
-    They are scaled to e' S'_W e = 1. Raises ValueError if there is only one class.
+    The eigenvectors are scaled to e' S'_W e = 1. Raises ValueError if there is only one class.
     """
     means, between = statistics.means, statistics.between()
     if len(means) < 2:
@@ -77,10 +77,10 @@ def discriminant_directions(statistics: FeatureStatistics, alpha: float, lam: fl
 
 
 class NearestMean(LinearPredictor):
-    """The class with the nearest mean: scores -|h - mu_c|^2 / 2, up to a constant that all classes share.
+    """The nearest-mean classifier, with scores -|h - mu_c|^2 / 2, up to a constant that is the same for all classes.
 
-    They are computed as (h - (mu_c + m) / 2) . (mu_c - m), where m is the mean of the class means, so that an offset of
-    the features costs little precision.
+    The scores are computed as (h - (mu_c + m) / 2) . (mu_c - m), where m is the mean of the class means, so that an
+    offset of the features costs little precision.
     """
 
     def _solve(self, statistics: FeatureStatistics) -> tuple[Tensor, Tensor]:
@@ -92,9 +92,9 @@ class NearestMean(LinearPredictor):
 class ClassicLDA(LinearPredictor):
     """Classic LDA: Gaussian classes with a shared covariance S = W / n, and the class frequencies as default priors.
 
-    The scores are -1/2 (h - mu_c)' S^-1 (h - mu_c) + log prior_c, up to a constant that all classes share, and computed
-    like those of `NearestMean`. S^-1 is a pseudo-inverse, so dead dimensions do no harm. The decisions are those of
-    `LinearDiscriminantAnalysis(solver="svd")` in scikit-learn 1.9; older versions divide by n - C.
+    The scores are -1/2 (h - mu_c)' S^-1 (h - mu_c) + log prior_c, up to a constant that is the same for all classes;
+    they are computed as in `NearestMean`. S^-1 is a pseudo-inverse, so dead dimensions do no harm. The decisions agree
+    with `LinearDiscriminantAnalysis(solver="svd")` in scikit-learn 1.9; older versions divide by n - C.
     """
 
     def __init__(self, *, probability: Probability = "softmax", priors: Priors = "empirical") -> None:
@@ -107,7 +107,7 @@ class ClassicLDA(LinearPredictor):
 
 
 class Softmax(LinearPredictor):
-    """The scores that the network was trained with: its outputs, or a linear layer on them, given by `set_layer`."""
+    """The scores that the network was trained with: its outputs, or a linear layer on them that `set_layer` sets."""
 
     _fit_method: ClassVar[str] = "set_layer"
 
@@ -121,4 +121,4 @@ class Softmax(LinearPredictor):
         return self
 
     def _solve(self, statistics: FeatureStatistics) -> tuple[Tensor, Tensor]:  # noqa: ARG002  # the base class has it
-        raise RuntimeError("Softmax cannot be fitted: its layer is trained with the network, so pass it to set_layer")
+        raise RuntimeError("Softmax cannot be fitted: pass the layer that was trained with the network to set_layer")

@@ -22,15 +22,15 @@ Numbers = Tensor | NDArray[Any]
 class FeatureStatistics:
     """Counts, means and scatters of a set of features whose class sizes are known in advance.
 
-    Features and labels may be tensors or NumPy arrays. After `update` has seen every batch, all results are exactly
-    those of the complete set, as float64 tensors on the CPU.
+    Features and labels may be tensors or NumPy arrays. After `update` has seen every batch, all results describe the
+    complete set exactly, as float64 tensors on the CPU.
 
     Args:
         classes: (C,), the class ids, ascending.
         counts: (C,), the number of samples of each class in the complete set; they determine the class weights.
-            `for_labels` takes both from labels.
+            `for_labels` computes `classes` and `counts` from labels.
         scatter: the definition of S_W and S_B, as in `DeepLDALoss`.
-        class_weight: the weights of the classes, as in `DeepLDALoss`.
+        class_weight: the class weights, as in `DeepLDALoss`.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class FeatureStatistics:
         self._announced = counts.double()
         self._weights = ScatterWeights.of(counts.double(), int(counts.sum()), scatter, class_weight)
         self._plain: ClassMoments | None = None
-        # The scatter of sqrt(w) h is w times that of h, so weighted scatters can be merged as exactly as plain ones.
+        # The scatter of sqrt(w) h is w times the scatter of h, so weighted scatters merge as exactly as plain ones.
         self._weighted: ClassMoments | None = None
 
     @classmethod
@@ -53,13 +53,13 @@ class FeatureStatistics:
         return cls(classes, counts, scatter=scatter, class_weight=class_weight)
 
     def update(self, features: Numbers, labels: Numbers) -> None:
-        """Add a batch: features (n, d), labels (n,). Raises ValueError for a class that was not announced."""
+        """Add a batch of features (n, d) with labels (n,). Raises ValueError if a label is not among `classes`."""
         features = as_tensor(features, "features").detach().cpu().double()
         labels = as_tensor(labels, "labels").cpu().long()
         if not (known := torch.isin(labels, self.classes)).all():
             raise ValueError(
                 f"labels contains {int(labels[~known][0])}, need one of the {len(self.classes)} classes of these "
-                "statistics: create them for the labels of all samples"
+                "statistics: create the statistics for the labels of all samples"
             )
         self._plain = _merged(self._plain, class_moments(features, labels))
         if self._weights.uniform is None:
@@ -67,7 +67,7 @@ class FeatureStatistics:
             self._weighted = _merged(self._weighted, class_moments(features * roots[:, None], labels))
 
     def merge(self, other: FeatureStatistics) -> None:
-        """Add the batches that `other`, created for the same set, has seen."""
+        """Add the batches seen by `other`, which was created for the same set."""
         if other._plain is not None:
             self._plain = _merged(self._plain, other._plain)
         if other._weighted is not None:
@@ -84,11 +84,11 @@ class FeatureStatistics:
         return self._moments.means
 
     def pooled(self) -> Tensor:
-        """Return the pooled covariance W / n, (d, d), whatever the definition of the scatters."""
+        """Return the pooled covariance W / n, (d, d), regardless of how the scatters are defined."""
         return self._moments.within / self.counts.sum()
 
     def whitening(self) -> Tensor:
-        """Return A, (d, r), with A A' the pseudo-inverse of the pooled covariance; it ignores dead dimensions."""
+        """Return A, (d, r), where A A' is the pseudo-inverse of the pooled covariance; dead dimensions are ignored."""
         covariance = self.pooled()
         deviations = covariance.diagonal().sqrt()
         # A constant dimension can have this much deviation from the rounding of its means.
@@ -120,12 +120,12 @@ class FeatureStatistics:
         return between
 
     def with_class(self, features: Numbers, label: int) -> FeatureStatistics:
-        """Return the statistics with one more class, given its features (k, d).
+        """Return new statistics with one more class, given the features (k, d) of that class.
 
-        Raises ValueError if the class exists already.
+        Raises ValueError if the class already exists.
         """
         if label in self.classes:
-            raise ValueError(f"class {label} exists already, need a new class: choose another id")
+            raise ValueError(f"class {label} already exists: choose another id")
         features = as_tensor(features, "features").detach().cpu()
         labels = torch.full((len(features),), label)
         check_batch(features, labels)
@@ -137,7 +137,7 @@ class FeatureStatistics:
         return larger
 
     def _rescaled(self, weights: Tensor) -> ClassMoments | None:
-        """Return the weighted moments for other class weights (C,), which differ from ours by one common factor."""
+        """Return the weighted moments for different class weights (C,), which are ours times one common factor."""
         if self._weighted is None:
             return None
         factor = weights.max() / self._weights.within.max() if self._weights.within.max() > 0 else torch.tensor(1.0)
@@ -171,7 +171,7 @@ class FeatureStatistics:
     def _moments(self) -> ClassMoments:
         if self._plain is None or not torch.equal(self._plain.counts, self._announced):
             seen, all_ = 0 if self._plain is None else int(self._plain.counts.sum()), int(self._announced.sum())
-            reason = f"the samples seen are not the {all_:,} announced: create new statistics and add each sample once"
+            reason = f"the samples seen are not the expected {all_:,}: create new statistics and add each sample once"
             if seen < all_:
                 reason = f"only {seen:,} of {all_:,} samples have been seen: call update with all batches first"
             raise RuntimeError(reason)
@@ -179,14 +179,14 @@ class FeatureStatistics:
 
 
 def as_tensor(values: object, name: str) -> Tensor:
-    """Return a tensor as it is, and an array as a tensor. Raises TypeError for anything else and for non-numbers."""
+    """Return a tensor unchanged, or convert an array of numbers to one. Raises TypeError for any other value."""
     if isinstance(values, Tensor):
         return values
     if not isinstance(values, np.ndarray) or values.dtype.kind not in "biuf":
         dtype = f" of dtype {values.dtype}" if isinstance(values, np.ndarray) else ""
         raise TypeError(
             f"{name} is of type {type(values).__name__}{dtype}, need a tensor or an array of numbers: "
-            f"pass numpy.asarray({name}), with classes as integers"
+            f"pass numpy.asarray({name}), with integers as class ids"
         )
     # torch rejects read-only arrays, negative strides and foreign byte orders.
     return torch.from_numpy(np.require(values, values.dtype.newbyteorder("="), ["C", "W"]))

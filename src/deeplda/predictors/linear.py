@@ -1,4 +1,4 @@
-"""The base class of the predictors: each computes a linear score for every class."""
+"""The base class of the predictors, each of which computes a linear score for every class."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ Priors = Literal["empirical"] | Sequence[float] | None
 
 
 class LinearPredictor(nn.Module):
-    """Scores h W' + b, one per class; the predicted class has the highest score.
+    """A predictor with linear scores h W' + b, one per class; the predicted class has the highest score.
 
     Features and labels may be tensors or NumPy arrays; results are always tensors. Scores are float64. The fitted state
     consists of buffers, so it is saved with a model and moves with `.to()`.
 
     Args:
-        probability: "softmax" of the scores, or "sigmoid" as in the paper: the normalised sigmoid of each score.
-        priors: None for equal priors, "empirical" for the class frequencies, or one number per class. Their logarithm
-            is added to the scores.
+        probability: "softmax" applies softmax to the scores; "sigmoid" normalises the sigmoids of the scores, as in the
+            paper.
+        priors: None for equal priors, "empirical" for the class frequencies, or one number per class. The logarithms of
+            the priors are added to the scores.
 
     Buffers after fitting: classes (C,), the class ids; weight (C, d); bias (C,).
     """
@@ -53,7 +54,7 @@ class LinearPredictor(nn.Module):
         return self.fit_statistics(statistics)
 
     def statistics(self, labels: Numbers) -> FeatureStatistics:
-        """Create empty statistics of the kind that this predictor is fitted from, for a set with these labels (n,)."""
+        """Create empty statistics, of the kind that this predictor is fitted from, for a set with these labels (n,)."""
         return FeatureStatistics.for_labels(labels)
 
     def fit_statistics(self, statistics: FeatureStatistics) -> Self:
@@ -67,13 +68,13 @@ class LinearPredictor(nn.Module):
     def decision_function(self, features: Numbers) -> Tensor:
         """Return the scores, (n, C) float64.
 
-        Raises NotFittedError before a fit, and ValueError if features has another width than in the fit.
+        Raises NotFittedError if the predictor is not fitted, and ValueError if features has the wrong width.
         """
         features = self._checked(features)
         return features.double() @ self.weight.double().T + self.bias.double()
 
     def predict(self, features: Numbers) -> Tensor:
-        """Return the class id with the highest score, (n,)."""
+        """Return the class id with the highest score for each sample, (n,)."""
         return self.classes[self.decision_function(features).argmax(1)]
 
     def predict_proba(self, features: Numbers) -> Tensor:
@@ -82,14 +83,14 @@ class LinearPredictor(nn.Module):
         return (nn.functional.logsigmoid(scores) if self.probability == "sigmoid" else scores).softmax(1)
 
     def mahalanobis(self, features: Numbers) -> Tensor:
-        """Return the distance of each row to the nearest class mean, in units of the pooled covariance, (n,) float64.
+        """Return the Mahalanobis distance from each sample to the nearest class mean, (n,) float64.
 
-        A large distance flags a sample that belongs to none of the classes.
+        It is measured with the pooled covariance. A large distance flags a sample that belongs to none of the classes.
         """
         features, statistics = self._checked(features), self._fitted_statistics()
         whitening = statistics.whitening().to(features.device)
         means = statistics.means.to(features.device)
-        # Centre first and avoid the formula with products, so that an offset of the features costs no precision.
+        # Centre first, and avoid the formula based on products, so that an offset of the features costs no precision.
         rows, centres = ((values - means.mean(0)) @ whitening for values in (features.double(), means))
         return torch.cdist(rows, centres, compute_mode="donot_use_mm_for_euclid_dist").amin(1)
 
@@ -105,7 +106,7 @@ class LinearPredictor(nn.Module):
         raise NotImplementedError
 
     def _reserve(self, classes: int, dimensions: int) -> Self:
-        """Create buffers of the right shapes, into which a state can be loaded."""
+        """Create buffers of the right shapes, so that a state can be loaded into them."""
         weight = torch.zeros(classes, dimensions, dtype=torch.float64)
         self._set(torch.arange(classes), weight, weight.new_zeros(classes))
         return self
@@ -118,12 +119,12 @@ class LinearPredictor(nn.Module):
             return (statistics.counts / statistics.counts.sum()).log()
         priors = torch.as_tensor(self.priors, dtype=torch.float64)
         if priors.shape != statistics.classes.shape or not (priors > 0).all():
-            needed = f"{len(statistics.classes)} positive numbers, one per class in the order of their ids"
+            needed = f"{len(statistics.classes)} positive numbers, one per class in ascending order of class ids"
             raise ValueError(f"priors is {list(self.priors)}, need {needed}")
         return (priors / priors.sum()).log()
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *others: Any) -> None:
-        """Load as torch does, after resizing the buffers of an unfitted predictor to those of the state."""
+        """Load as torch does, after resizing the buffers of an unfitted predictor to match the state."""
         weight = state_dict.get(f"{prefix}weight")
         if len(self.classes) == 0 and weight is not None and weight.ndim == 2:
             device = self.weight.device
@@ -142,7 +143,8 @@ class LinearPredictor(nn.Module):
         width = self.weight.shape[1]
         if given.ndim != 2 or given.shape[1] != width:
             shape = tuple(given.shape)
-            raise ValueError(f"features has shape {shape}, need (n, {width}): pass features of the network of the fit")
+            do = "pass features from the network that the predictor was fitted on"
+            raise ValueError(f"features has shape {shape}, need (n, {width}): {do}")
         return given if given is features else given.to(self.weight.device)
 
     def _fitted_statistics(self) -> FeatureStatistics:
@@ -153,13 +155,13 @@ class LinearPredictor(nn.Module):
         return self._statistics
 
     def _raise_not_fitted(self) -> NoReturn:
-        # Importing scikit-learn takes a second, which predictors otherwise do not need.
+        # Importing scikit-learn takes a second, and predictors do not otherwise need it.
         from sklearn.exceptions import NotFittedError
 
         raise NotFittedError(f"this {type(self).__name__} is not fitted: call {self._fit_method} first")
 
     def _set(self, classes: Tensor, weight: Tensor, bias: Tensor) -> None:
-        # Copy the classes: predictors that are fitted from the same statistics must not share a buffer.
+        # Copy the classes, because predictors that are fitted from the same statistics must not share a buffer.
         self.register_buffer("classes", classes.clone())
         self.register_buffer("weight", weight)
         self.register_buffer("bias", bias)
