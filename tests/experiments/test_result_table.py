@@ -190,7 +190,7 @@ def test_json(quick):
 
 @pytest.mark.parametrize(
     ("scale", "words"),
-    [("full", "these runs use the paper's settings"), ("changed", "CHANGED SETTINGS"), (None, "other settings")],
+    [("full", "these runs use the paper's settings"), ("changed", "CHANGED SETTINGS"), (None, "different settings")],
 )
 def test_a_note_says_how_to_read_the_papers_numbers(tmp_path, scale, words):
     sweep = start(
