@@ -162,7 +162,7 @@ def test_reconstruction_error_refuses_shapes_that_would_be_stretched() -> None:
     ("shape", "message"),
     [
         ((3, 3, 32), r"the small autoencoder cannot process images of 3 x 32 pixels, need at least 4 x 4"),
-        ((32, 32), r"shape \(32, 32\), need \(features,\) or \(channels, height, width\)"),
+        ((32, 32), r"shape is \(32, 32\), need \(features,\) or \(channels, height, width\)"),
         ((), r"sample_shape is \(\)"),
         ((0,), r"at least 1"),
         ((3, 0, 32), r"at least 1"),

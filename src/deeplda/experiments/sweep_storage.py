@@ -91,7 +91,9 @@ def _database(url: str) -> RDBStorage:
             # Connections are not kept open, because hours of training may pass between two accesses.
             return RDBStorage(url, engine_kwargs={"poolclass": NullPool})
         except ImportError as error:
-            raise InputError(f"the driver for {public} is not installed ({error}): install it") from None
+            raise InputError(
+                f"the driver for {public} is not installed ({error}): see SQLAlchemy's list of drivers"
+            ) from None
         except (SQLAlchemyError, RuntimeError) as error:
             reason = str(error).splitlines()[0]
             time.sleep(0.5)
