@@ -81,7 +81,10 @@ class ResultTable:
 
 
 def result_table(results: SweepResults) -> ResultTable:
-    """Return a sweep's results table. Its best LDA objective is chosen by mean validation, never by test, accuracy."""
+    """Return a sweep's results table.
+
+    The best LDA objective is chosen by mean validation accuracy, never by test accuracy.
+    """
     chosen = _chosen(results.groups)
     rows = tuple(_row(group, results, chosen=group is chosen) for group in results.groups)
     names = dict.fromkeys(name for row in rows for name in row.test)

@@ -88,7 +88,7 @@ def _valid_trials(definition: SweepDefinition) -> dict[str, TrialSettings]:
 
 
 def _agreed(folder: Path, definition: SweepDefinition | None, public: str | None) -> SweepDefinition:
-    """Return the folder's definition, after checking that it agrees with the given one; if it has none, the latter."""
+    """Return the folder's definition after checking that the given one agrees; if it has none, return the given one."""
     file = sweep_file(folder)
     if definition is not None and not file.exists():
         return definition

@@ -58,7 +58,7 @@ class Attempt(BaseModel):
         status: "abandoned" if the attempt was stopped, its worker died, or it was a duplicate.
         settings: the trial's own settings, without the settings that all trials share.
         drawn: the parameters that a search drew.
-        worker: the worker's name, which its lock file also has; `beat` counts its heartbeats.
+        worker: the worker's name, which is also the name of its lock file; `beat` counts its heartbeats.
         accuracy: validation accuracy by epoch.
         error: the reason why a failed attempt ended.
         ended: the reason why an abandoned attempt ended.
