@@ -123,7 +123,12 @@ def test_a_class_of_one_stays_in_train() -> None:
 
 
 @pytest.mark.parametrize(
-    ("counts", "says"), [([1, 1, 1], "none to spare"), ([9], "one class only"), ([2, 1], "none to")]
+    ("counts", "says"),
+    [
+        ([1, 1, 1], "too few to split off a test set"),
+        ([9], "only one class"),
+        ([2, 1], "too few to split off a validation set"),
+    ],
 )
 def test_too_little_is_refused(counts: list[int], says: str) -> None:
     with pytest.raises(InputError, match=says):

@@ -101,7 +101,7 @@ def test_damaged_batches(tmp_path: Path, content: bytes, says: str) -> None:
 def test_missing_batch_names_the_file_and_the_command(tmp_path: Path) -> None:
     folder = write_cifar10(tmp_path)
     (folder / "test_batch.bin").unlink()
-    with pytest.raises(InputError, match=r"test_batch\.bin does not exist.*run: deeplda data fetch cifar10 --data-dir"):
+    with pytest.raises(InputError, match=r"test_batch\.bin does not exist.*run deeplda data fetch cifar10 --data-dir"):
         load_data("cifar10", data_dir=tmp_path)
     assert check_data("cifar10", tmp_path)[-1].found == "missing"
 
@@ -112,7 +112,7 @@ def test_the_python_layout_of_cifar10_is_not_read(tmp_path: Path, data_dir: str)
     folder.mkdir()
     (folder / "data_batch_1").write_bytes(b"a pickle")
     (folder / "test_batch").write_bytes(b"a pickle")
-    says = r"cifar-10-batches-py holds CIFAR-10 in its Python layout .*need the binary layout: run: deeplda data fetch"
+    says = r"cifar-10-batches-py contains CIFAR-10 in its Python layout .*the binary layout: run deeplda data fetch"
     with pytest.raises(InputError, match=says):
         load_data("cifar10", data_dir=tmp_path / data_dir)
     *files, last = check_data("cifar10", tmp_path / data_dir)

@@ -85,22 +85,22 @@ def test_labels_are_numbered(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arrays", "says"),
     [
-        ({"x_train": IMAGES.astype(np.float32)}, "x_train is float32, need uint8"),
+        ({"x_train": IMAGES.astype(np.float32)}, "x_train has dtype float32, need uint8"),
         ({"x_train": np.full((20, 2), np.nan)}, "not finite"),
         ({"x_train": np.full((20, 2), 1e300)}, "not finite"),
         ({"x_train": np.full((20, 2), "a")}, "need numbers"),
         ({"x_train": np.zeros((20, 2, 2, 2, 2), np.uint8)}, "has shape"),
         ({"x_train": np.zeros(20)}, "has shape"),
-        ({"x_train": IMAGES[:19]}, "19 samples and y_train 20 labels"),
+        ({"x_train": IMAGES[:19]}, "19 samples and y_train has 20 labels"),
         ({"x_train": IMAGES[:0], "y_train": LABELS[:0]}, "at least one"),
         ({"y_train": LABELS[:, None]}, r"shape \(20, 1\)"),
         ({"y_train": LABELS / 2}, "float64"),
         ({"y_train": LABELS - 1}, "the label -1"),
         ({"x_test": IMAGES}, "only one of x_test and y_test"),
         ({"y_val": LABELS}, "only one of x_val and y_val"),
-        ({"x_test": IMAGES[:, :, :4], "y_test": LABELS}, r"x_test has samples of \(3, 4, 4\)"),
+        ({"x_test": IMAGES[:, :, :4], "y_test": LABELS}, r"x_test has samples of shape \(3, 4, 4\)"),
         ({"x_test": IMAGES, "y_test": LABELS + 1}, "y_test has the label 2"),
-        ({"x_test": IMAGES, "y_test": LABELS.astype(str)}, "y_test has text"),
+        ({"x_test": IMAGES, "y_test": LABELS.astype(str)}, "y_test contains strings"),
         ({"class_names": np.array(["a"])}, "the label 1.*class_names"),
         ({"class_names": np.array(["a", "a"])}, "distinct names"),
         ({"class_names": np.array([1, 2])}, "distinct names"),
@@ -166,7 +166,7 @@ def test_any_number_of_items_of_no_size(tmp_path: Path, kind: str) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("x_train.npy", npy_header((1, 2)) + b"12")
         archive.writestr("y_train.npy", header)
-    with pytest.raises(InputError, match="y_train holds items of no size"):
+    with pytest.raises(InputError, match="y_train contains items of size zero"):
         load_data(path)
 
 
@@ -174,5 +174,5 @@ def test_any_number_of_items_of_no_size(tmp_path: Path, kind: str) -> None:
 def test_text_with_invalid_code_points(tmp_path: Path, code: int) -> None:
     text = np.array([code, 98, 97, 98], dtype=np.uint32).view("<U1")
     path = write(tmp_path / "a.npz", x_train=np.eye(4), y_train=text)
-    with pytest.raises(InputError, match="y_train holds numbers that are not characters"):
+    with pytest.raises(InputError, match="y_train contains code points that are not characters"):
         load_data(path)

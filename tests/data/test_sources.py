@@ -45,7 +45,7 @@ def test_a_file_that_is_no_source(tmp_path: Path) -> None:
 def test_missing_set_says_where_and_how(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv("DEEPLDA_DATA", str(tmp_path))
     assert data_folder(None) == tmp_path
-    with pytest.raises(InputError, match=f"{tmp_path}.* does not exist.*run: deeplda data fetch {name}$"):
+    with pytest.raises(InputError, match=f"{tmp_path}.* does not exist.*run deeplda data fetch {name}$"):
         load_data(name)
     with pytest.raises(InputError, match=f"fetch {name} --data-dir {tmp_path}"):
         load_data(name, data_dir=tmp_path)

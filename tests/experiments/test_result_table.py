@@ -151,7 +151,9 @@ def test_text(quick):
     (row,) = (line for line in lines if line.startswith("RDLDA alpha=0.6 *"))
     assert row.split()[3:] == ["3", "85.10", "±", "0.10", "84.03", "±", "0.15", "92.29", *row.split()[11:]]
     assert row.endswith("92.20")
-    assert any("paper: DorferNet, batches of 1000, 400 epochs" in line and "QUICK SCALE" in line for line in lines)
+    assert any(
+        "the paper used DorferNet, batches of 1000, 400 epochs" in line and "QUICK SCALE" in line for line in lines
+    )
     assert any(line.startswith("each of the 5 intervals") for line in lines)
 
 
@@ -190,7 +192,7 @@ def test_json(quick):
 
 @pytest.mark.parametrize(
     ("scale", "words"),
-    [("full", "these runs use the paper's settings"), ("changed", "CHANGED SETTINGS"), (None, "other settings")],
+    [("full", "these runs use the paper's settings"), ("changed", "CHANGED SETTINGS"), (None, "different settings")],
 )
 def test_a_note_says_how_to_read_the_papers_numbers(tmp_path, scale, words):
     sweep = start(

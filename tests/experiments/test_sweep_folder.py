@@ -72,12 +72,12 @@ def test_another_definition_is_rejected(finished, change, message):
 
 
 def test_another_storage_is_rejected(finished):
-    with pytest.raises(InputError, match="leave --storage out"):
+    with pytest.raises(InputError, match="omit --storage"):
         open_sweep(finished.folder, url="postgresql+psycopg://host/db")
 
 
 def test_a_folder_without_a_definition_is_rejected(tmp_path):
-    with pytest.raises(InputError, match="not the folder of a sweep"):
+    with pytest.raises(InputError, match="is not a sweep folder"):
         open_sweep(tmp_path / "nothing")
     assert not (tmp_path / "nothing").exists()
 

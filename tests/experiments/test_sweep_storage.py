@@ -102,5 +102,5 @@ def test_a_full_disk_leaves_the_journal_intact(tmp_path, monkeypatch):
 def test_a_study_that_is_not_a_sweep_is_rejected(tmp_path):
     storage = JournalStorage(JournalFileBackend(str(tmp_path / "journal.jsonl")))
     optuna.create_study(study_name="s", storage=storage, direction="minimize")
-    with pytest.raises(InputError, match="not a sweep of deeplda"):
+    with pytest.raises(InputError, match="not a deeplda sweep"):
         open_study("s", tmp_path, None, prune=False)

@@ -167,7 +167,7 @@ def test_trials_below_the_median_are_pruned(open_queue):
 def test_other_settings_in_the_same_storage_are_rejected(queue, open_queue):
     queue.require_same(SweepDefinition(settings={"epochs": 1}, grid={"seed": [0]}))
     open_queue().require_same(SweepDefinition(settings={"epochs": 1}, grid={"seed": [0, 1]}))
-    with pytest.raises(InputError, match="sweep named s with a different epochs"):
+    with pytest.raises(InputError, match="sweep named s that differs in epochs"):
         open_queue().require_same(SweepDefinition(settings={"epochs": 2}, grid={"seed": [0]}))
 
 
@@ -179,7 +179,7 @@ def test_a_sweep_of_0_1_that_relies_on_its_defaults_is_rejected(queue, open_queu
     """They had another meaning: the trials that are left would be trained with another objective."""
     settings = {name: value for name, value in OF_0_1.items() if name != missing}
     queue.study.set_user_attr("settings", settings)
-    with pytest.raises(InputError, match=r"begun with deeplda 0\.1"):
+    with pytest.raises(InputError, match=r"started with deeplda 0\.1"):
         open_queue().require_same(SweepDefinition(settings=settings, grid={"seed": [0]}))
 
 

@@ -154,16 +154,16 @@ def test_reconstruction_error_is_the_papers_equation() -> None:
 
 
 def test_reconstruction_error_refuses_shapes_that_would_be_stretched() -> None:
-    with pytest.raises(ValueError, match=r"reconstruction of shape \(5, 1\), need .*\(5, 3\)"):
+    with pytest.raises(ValueError, match=r"reconstruction has shape \(5, 1\), need .*\(5, 3\)"):
         reconstruction_error(torch.rand(5, 1), torch.rand(5, 3))
 
 
 @pytest.mark.parametrize(
     ("shape", "message"),
     [
-        ((3, 3, 32), r"the small autoencoder on images of 3 x 32 pixels, need at least 4 x 4"),
-        ((32, 32), r"shape \(32, 32\), need \(features,\) or \(channels, height, width\)"),
-        ((), r"samples of shape \(\)"),
+        ((3, 3, 32), r"the small autoencoder cannot process images of 3 x 32 pixels, need at least 4 x 4"),
+        ((32, 32), r"shape is \(32, 32\), need \(features,\) or \(channels, height, width\)"),
+        ((), r"sample_shape is \(\)"),
         ((0,), r"at least 1"),
         ((3, 0, 32), r"at least 1"),
     ],
@@ -178,10 +178,10 @@ def test_unsuitable_arguments_are_refused() -> None:
         Autoencoder((3, 23, 32))
     with pytest.raises(InputError, match="need images"):
         Autoencoder((30,))
-    with pytest.raises(InputError, match="need rows of numbers"):
+    with pytest.raises(InputError, match="need feature vectors"):
         RowAutoencoder((1, 8, 8))
     for kind, shape in ((Autoencoder, (3, 24, 24)), (SmallAutoencoder, (1, 8, 8)), (RowAutoencoder, (5,))):
-        with pytest.raises(InputError, match="embedding_dim=0"):
+        with pytest.raises(InputError, match="embedding_dim is 0"):
             kind(shape, 0)
         with pytest.raises(InputError, match=r"width=0\.001"):
             kind(shape, width=0.001)

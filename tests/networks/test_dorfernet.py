@@ -125,10 +125,10 @@ def test_gradient_reaches_every_parameter() -> None:
 @pytest.mark.parametrize(
     ("shape", "message"),
     [
-        ((3, 23, 32), r"dorfernet on images of 23 x 32 pixels, need at least 24 x 24"),
+        ((3, 23, 32), r"dorfernet cannot process images of 23 x 32 pixels, need at least 24 x 24"),
         ((3, 32, 8), r"32 x 8 pixels"),
-        ((64,), r"dorfernet on samples of shape \(64,\), need images"),
-        ((32, 32), r"shape \(32, 32\), need \(features,\) or \(channels, height, width\)"),
+        ((64,), r"dorfernet cannot process samples of shape \(64,\), need images"),
+        ((32, 32), r"shape is \(32, 32\), need \(features,\) or \(channels, height, width\)"),
         ((0, 32, 32), r"at least 1"),
     ],
 )

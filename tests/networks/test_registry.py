@@ -83,7 +83,7 @@ def test_a_width_without_a_channel_is_rejected(name: str, width: float) -> None:
 @pytest.mark.parametrize("name", [*NETWORKS, "my_networks:build"])
 @pytest.mark.parametrize("embedding_dim", [0, -3])
 def test_an_embedding_without_dimensions_is_rejected(name: str, embedding_dim: int) -> None:
-    with pytest.raises(InputError, match=f"embedding_dim={embedding_dim}, need at least 1"):
+    with pytest.raises(InputError, match=f"embedding_dim is {embedding_dim}, need at least 1"):
         build_network(name, SAMPLES.get(name, (20,)), embedding_dim)
 
 
@@ -192,7 +192,7 @@ def test_width_is_passed_only_to_callables_that_accept_it() -> None:
     assert build_network("my_networks:Net.with_width", (5,), 3, width=0.5).width_given == 0.5
     build_network("my_networks:Net", (5,), 3, width=1.0)
     build_network("my_networks:takes_anything", (5,), 3)
-    with pytest.raises(InputError, match=r"width=0\.5, but 'my_networks:Net' has no parameter width"):
+    with pytest.raises(InputError, match=r"width is 0\.5, but 'my_networks:Net' has no width parameter"):
         build_network("my_networks:Net", (5,), 3, width=0.5)
 
 

@@ -99,7 +99,7 @@ def test_mlp_starts_as_a_linear_map_and_learns_beyond() -> None:
 
 @pytest.mark.parametrize(
     ("shape", "message"),
-    [((1, 8, 8), r"mlp on samples of shape \(1, 8, 8\), need rows of numbers"), ((0,), "at least 1")],
+    [((1, 8, 8), r"mlp cannot process samples of shape \(1, 8, 8\), need feature vectors"), ((0,), "at least 1")],
 )
 def test_mlp_rejects_unsuitable_samples(shape: tuple[int, ...], message: str) -> None:
     with pytest.raises(InputError, match=message):

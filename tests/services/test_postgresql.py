@@ -67,6 +67,6 @@ def test_the_password_is_not_written_to_files(tmp_path, storage_url):
 def test_a_name_that_is_taken_by_other_settings_is_rejected(tmp_path, storage_url):
     grid = {"alpha": [0.0], "seed": [0]}
     open_sweep(tmp_path / "a" / "s", SweepDefinition(settings=TINY, grid=grid), storage_url)
-    with pytest.raises(InputError, match="sweep named s with a different epochs"):
+    with pytest.raises(InputError, match="sweep named s that differs in epochs"):
         open_sweep(tmp_path / "b" / "s", SweepDefinition(settings=TINY | {"epochs": 2}, grid=grid), storage_url)
     assert not (tmp_path / "b" / "s" / "sweep.toml").exists()

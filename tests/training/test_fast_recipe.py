@@ -101,5 +101,5 @@ def test_the_last_training_has_all_images_and_no_validation(run, tmp_path, image
     assert found.test.n == run[1].test.n
     assert found.flops * len(parts.train) == run[1].flops * (len(parts.train) + len(parts.val))
     assert [row.validation for row in read_metrics(folder)] == [None] * 3
-    with pytest.raises(InputError, match="validation part"):
+    with pytest.raises(InputError, match="validation set"):
         TrialProgress(print).start(config, read_data(config), Counters(), [])

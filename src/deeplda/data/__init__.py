@@ -1,6 +1,6 @@
 """Data in memory: the known data sets, folders of images and .npz files, all in the same form.
 
-Names are imported on first use: `Data` and `Part` need numpy only, the readers more.
+Names are imported on first use, because `Data` and `Part` need only numpy, whereas the readers need more.
 """
 
 from typing import TYPE_CHECKING

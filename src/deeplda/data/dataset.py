@@ -1,4 +1,4 @@
-"""The form of all data: labelled samples in memory, split into training, validation and test."""
+"""The common form of all data: labelled samples in memory, split into training, validation and test sets."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from deeplda.errors import InputError
 Inputs = NDArray[np.uint8] | NDArray[np.float32]
 Labels = NDArray[np.int64]
 
-# Shares of the training samples that are split off if a source does not bring its own validation or test part.
+# Fractions of the training samples that are split off if a source has no validation or test set of its own.
 TEST_SHARE = 0.15
 VAL_SHARE = 0.15
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Samples and their labels: the training, validation or test part of a data set.
+    """The samples and labels of one split of a data set (training, validation or test).
 
     Attributes:
-        inputs: uint8 images, N x C x H x W in the range 0..255, or float32 rows, N x features.
+        inputs: uint8 images, N x C x H x W in the range 0..255, or float32 feature vectors, N x features.
         labels: (N,) int64, indices into the `class_names` of the data.
-        files: the file of each sample, as printable text; None if the samples do not come from separate files.
+        files: the path of each sample's file, as printable text; None if samples do not come from separate files.
     """
 
     inputs: Inputs
@@ -43,16 +43,16 @@ class Part:
 
 
 def joined(*parts: Part) -> Part:
-    """Return the samples of several parts as one, without the names of their files."""
+    """Concatenate the samples of several splits, without their file names."""
     return Part(np.concatenate([part.inputs for part in parts]), np.concatenate([part.labels for part in parts]))
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """The contents of a source as read from disk, before missing parts are split off.
+    """The contents of a source as read from disk, before missing splits are created.
 
     Attributes:
-        val_share: share of the training part that becomes validation if there is a test part but no validation part.
+        val_share: fraction of the training set used for validation if there is a test set but no validation set.
         left_out: the unreadable files that were skipped on request.
     """
 
@@ -67,7 +67,7 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """The training, validation and test part of one data set, and the names of its classes.
+    """The training, validation and test sets of one data source, and the names of its classes.
 
     Attributes:
         left_out: the unreadable files that were skipped on request.
@@ -82,7 +82,7 @@ class Data:
 
     @property
     def images(self) -> bool:
-        """Whether the inputs are images; otherwise they are rows of features."""
+        """Whether the inputs are images rather than feature vectors."""
         return self.train.inputs.ndim == 4
 
     @property
@@ -91,16 +91,16 @@ class Data:
         return self.train.inputs.shape[1:]
 
     def without_validation(self) -> Data:
-        """Return the same data with the validation part merged into the training part."""
+        """Return the same data with the validation set merged into the training set."""
         return replace(self, train=joined(self.train, self.val), val=self.val.take(np.arange(0)))
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hex digest of the inputs, labels and class names of all parts, in their order."""
+        """Hex digest of the class names and of every split's inputs and labels; it depends on their order."""
         digest = hashlib.blake2b(repr(self.class_names).encode(), digest_size=16)
         for part in (self.train, self.val, self.test):
             for array in (part.inputs, part.labels):
-                # Fix the byte order, so that the digest is the same on every machine.
+                # Fix the byte order so that the digest is the same on every machine.
                 stored = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
                 digest.update(f"{stored.dtype.str}{stored.shape}".encode())
                 digest.update(stored.reshape(-1).view(np.uint8).data)
@@ -108,21 +108,21 @@ class Data:
 
 
 def complete(source: Source, seed: int) -> Data:
-    """Split the missing parts off the training part, stratified by class.
+    """Split the missing sets off the training set, stratified by class.
 
-    Without a test part, `TEST_SHARE` of the samples becomes test and, if validation is missing too, `VAL_SHARE` of
-    them becomes validation (70/15/15). With a test part but no validation part, `source.val_share` of the training
-    samples becomes validation.
+    If there is no test set, a fraction `TEST_SHARE` of the samples becomes the test set and, if there is no validation
+    set either, a fraction `VAL_SHARE` becomes the validation set (70/15/15). If there is a test set but no validation
+    set, a fraction `source.val_share` of the training samples becomes the validation set.
 
-    Raises InputError for fewer than two classes, and if no sample can be spared for a missing part.
+    Raises InputError if there are fewer than two classes, or if no sample can be spared for a missing set.
     """
     train, val, test = source.train, source.val, source.test
     if len(np.unique(train.labels)) < 2:
         found = source.class_names[train.labels[0]] if len(train) else "none"
-        what = f"{source.name} has training samples of one class only ({found})"
-        raise InputError(what, need="two or more", do="add a class")
+        what = f"{source.name} has training samples of only one class ({found})"
+        raise InputError(what, need="at least two classes", do="add samples of another class")
     rng = np.random.Generator(np.random.PCG64(seed))
-    # Both sizes are shares of all samples, so compute them before splitting anything off.
+    # Both sizes are fractions of all samples, so compute them before splitting anything off.
     test_size = _part_size(len(train), TEST_SHARE)
     val_size = _part_size(len(train), source.val_share if test is not None else VAL_SHARE)
     if test is None:
@@ -137,12 +137,13 @@ def _part_size(samples: int, share: float) -> int:
 
 
 def _split_off(part: Part, size: int, rng: np.random.Generator, name: str, kind: str) -> tuple[Part, Part]:
-    # Imported here because it imports torch, which listing data sets does not need.
+    # Imported here because it imports torch, which is not needed to list data sets.
     from deeplda.sampling import stratified_split
 
     rest, taken = stratified_split(part.labels, size, rng)
     if not len(taken):
-        what = f"{name} has {len(part)} training samples in {len(np.unique(part.labels))} classes, none to spare"
-        need = f"a class with two samples, to split off a {kind} part"
-        raise InputError(what, need=need, do=f"add samples or provide a {kind} part")
+        few = f"{len(part)} training samples in {len(np.unique(part.labels))} classes"
+        what = f"{name} has {few}, too few to split off a {kind} set"
+        need = "at least two samples in some class"
+        raise InputError(what, need=need, do=f"add samples or provide a {kind} set")
     return part.take(rest), part.take(taken)

@@ -1,4 +1,4 @@
-"""Download a known data set: resume interrupted downloads, verify checksums, unpack archives without trusting them."""
+"""Download known data sets: resume interrupted downloads, verify checksums, and unpack untrusted archives safely."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from deeplda.data.known_sets import KNOWN_SETS
 from deeplda.data.sources import KNOWN, check_data, data_folder, locate, nearest_known
 from deeplda.errors import InputError
 
-_TIMEOUT = (15.0, 60.0)  # seconds to connect, and between two chunks
-_CHUNK = 2**15  # bytes; an interruption loses at most this much
+_TIMEOUT = (15.0, 60.0)  # in seconds, for connecting and between two chunks
+_CHUNK = 2**15  # bytes; an interruption loses at most this many
 
-# The known archives have fewer than ten files. Headers stay in memory, and a small archive can hold millions of them.
+# Each known archive has fewer than ten files. Headers stay in memory, and a small archive can contain millions of them.
 _MOST_MEMBERS = 1_000
-# tarfile reads content in smaller pieces than this, but would read a header of any declared size at once.
+# tarfile reads contents in smaller pieces than this, but it would read a header of any declared size at once.
 _LARGEST_READ = 2**20
 
 
 def fetch(name: str, data_dir: Path | None = None, *, base_url: str | None = None, progress: bool = True) -> Path:
-    """Download a known data set into the data folder, unless it is there and intact, and return its folder.
+    """Download a known data set into the data folder, unless it is already there and intact, and return its folder.
 
-    An interrupted download resumes. A partly unpacked archive never shows up in the folder of the data set.
+    An interrupted download is resumed. The data set's folder never contains a partly unpacked archive.
 
     Args:
         base_url: a mirror with the same files, to use instead of the original server.
-        progress: show rate and remaining time on stderr.
+        progress: show the transfer rate and the remaining time on stderr.
 
     Raises:
-        InputError: the name cannot be fetched, the server fails, a checksum is wrong (the file is then removed), or
-            the disk cannot be written.
+        InputError: if `name` is not a data set that can be fetched, the server fails, a checksum is wrong (the file is
+            then removed), or the data folder is not writable.
     """
     if name not in KNOWN_SETS:
         do = "it comes with scikit-learn, so there is nothing to fetch" if name in KNOWN else nearest_known(name)
@@ -60,8 +60,8 @@ def fetch(name: str, data_dir: Path | None = None, *, base_url: str | None = Non
                 unpack(path, folder, known.archive_members(), known.unpacked_bytes)
                 path.unlink()
     except OSError as error:
-        found = f"{root} cannot be written ({error.strerror})"
-        raise InputError(found, need="a folder with enough space", do="pass another --data-dir") from None
+        found = f"{root} cannot be written to ({error.strerror})"
+        raise InputError(found, need="a writable folder with enough space", do="pass a different --data-dir") from None
     if broken := next((row for row in check_data(name, data_dir) if not row.ok), None):
         what = f"{broken.file} takes precedence and is broken ({broken.found})"
         raise InputError(f"{name} was fetched, but {what}: remove it")
@@ -77,8 +77,9 @@ def _download(url: str, checksum: str, file: Path, progress: bool) -> Path:
     except InputError:
         raise
     except ValueError:  # pooch raises this for a wrong checksum, after removing the file
-        do = "fetch it again; if this happens again, the file on the server has changed"
-        raise InputError(f"{url} has a different checksum and was removed", need=checksum, do=do) from None
+        do = "fetch it again; if the error persists, the file on the server has changed"
+        what = f"the file from {url} has the wrong checksum and was removed"
+        raise InputError(what, need=checksum, do=do) from None
 
 
 @contextmanager
@@ -92,16 +93,16 @@ def _quiet(logger: logging.Logger) -> Iterator[None]:
 
 
 def _resume(part: Path, progress: bool, url: str, output_file: str, _pooch: object) -> None:
-    """Download a file for pooch, through a `.part` file, requesting only the bytes that it does not have yet.
+    """Download a file for pooch into a `.part` file, requesting only the bytes that this file does not have yet.
 
-    If the server does not support ranges, the download starts again. Raises InputError if the server cannot be reached,
-    refuses, or closes the connection early; the `.part` file is kept for the next attempt.
+    If the server does not support ranges, the download starts over. Raises InputError if the server cannot be reached,
+    rejects the request, or closes the connection early; the `.part` file is kept for the next attempt.
     """
     try:
         _request(url, part, progress)
     except requests.RequestException as error:
         what = f"the connection to {url} failed after {_size(part):,} bytes ({type(error).__name__})"
-        raise InputError(what, need="a connection", do="run the same command again to resume") from None
+        raise InputError(f"{what}: run the same command again to resume") from None
     part.replace(output_file)
 
 
@@ -111,18 +112,18 @@ def _size(file: Path) -> int:
 
 def _request(url: str, part: Path, progress: bool) -> None:
     have = _size(part)
-    # Without "identity" a server may compress the file again, and the range would refer to other bytes.
+    # Without "identity", a server may compress the file once more, and the range would then refer to different bytes.
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
     with requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as response:
         if response.status_code == 416:
-            # There is nothing after our bytes: the file is complete (the checksum will verify it) or too long.
+            # There is nothing after our bytes: our file is either complete (the checksum will tell) or too long.
             if response.headers.get("Content-Range") != f"bytes */{have}":
                 part.unlink()
                 _request(url, part, progress)
             return
         if response.status_code >= 400:
-            found = f"{url} returned status {response.status_code}"
-            raise InputError(found, need="the file", do="try again later, or download it by hand")
+            do = "try again later, or download the file by hand"
+            raise InputError(f"{url} returned status {response.status_code}: {do}")
         if response.headers.get("Content-Range", "").split("-")[0] != f"bytes {have}":
             have = 0
         _receive(response, part, have, progress)
@@ -143,11 +144,12 @@ def _receive(response: requests.Response, part: Path, have: int, progress: bool)
 
 
 def unpack(archive: Path, folder: Path, wanted: frozenset[str], largest: int) -> None:
-    """Unpack the `wanted` files of a tar.gz archive into `folder`, from whichever folder of the archive they are in.
+    """Unpack the `wanted` files from a tar.gz archive into `folder`, whichever folder of the archive they are in.
 
-    Files are unpacked next to `folder` and moved there once the complete archive has been read, so every file in
-    `folder` is complete. Raises InputError, and leaves `folder` unchanged, if the archive is broken, has absolute
-    paths, `..`, links or devices, or unpacks to more than `largest` bytes; OSError if the disk cannot be written.
+    Files are unpacked next to `folder` and moved into it once the whole archive has been read, so every file in
+    `folder` is complete. Raises InputError and leaves `folder` unchanged if the archive is broken or incomplete,
+    contains too many files, absolute paths, `..`, links or devices, or unpacks to more than `largest` bytes. Raises
+    OSError if the files cannot be written.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as name:
@@ -159,7 +161,7 @@ def unpack(archive: Path, folder: Path, wanted: frozenset[str], largest: int) ->
                     _unpack_to(staged, tar, archive, wanted, largest)
         except InputError:
             raise
-        except Exception as error:  # gzip and tarfile raise many types of errors for a broken file
+        except Exception as error:  # gzip and tarfile raise many types of error for a broken file
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             raise _rejected(archive, f"cannot be unpacked ({error})", "an intact tar.gz archive") from None
@@ -172,24 +174,25 @@ def _unpack_to(staged: Path, tar: tarfile.TarFile, archive: Path, wanted: frozen
     total = 0
     for index, member in enumerate(tar):
         if index >= _MOST_MEMBERS:
-            raise _rejected(archive, "holds too many files", f"at most {_MOST_MEMBERS:,}")
+            raise _rejected(archive, "contains too many files", f"at most {_MOST_MEMBERS:,}")
         path = PurePosixPath(member.name.replace("\\", "/"))
         if path.is_absolute() or ".." in path.parts or ":" in member.name:
-            raise _rejected(archive, f"holds the path {member.name}", "paths inside the archive's folder")
+            raise _rejected(archive, f"contains the path {member.name}", "relative paths inside the archive")
         if not (member.isdir() or member.isreg()) or member.issparse():
-            raise _rejected(archive, f"holds {member.name}, a link or device", "plain files and folders")
+            found = f"contains {member.name}, which is a link or device"
+            raise _rejected(archive, found, "only regular files and folders")
         total += member.size
         if total > largest or member.size < 0:
-            raise _rejected(archive, "unpacks to more than expected", f"at most {largest:,} bytes")
+            raise _rejected(archive, "unpacks to more data than expected", f"at most {largest:,} bytes")
         if member.isreg() and path.name in wanted and (content := tar.extractfile(member)) is not None:
             with content, (staged / path.name).open("wb") as file:
                 shutil.copyfileobj(content, file)
     if missing := sorted(name for name in wanted if not (staged / name).is_file()):
-        raise _rejected(archive, f"does not hold {missing[0]}", "all files of the data set")
+        raise _rejected(archive, f"does not contain {missing[0]}", "all files of the data set")
 
 
 class _LimitedReads:
-    """A file that refuses to read more than `_LARGEST_READ` bytes at once."""
+    """A wrapper around a file that refuses to read more than `_LARGEST_READ` bytes at once."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -197,7 +200,7 @@ class _LimitedReads:
 
     def read(self, size: int) -> bytes:
         if not 0 <= size <= _LARGEST_READ:
-            raise tarfile.ReadError(f"a header of {size:,} bytes")
+            raise tarfile.ReadError(f"a header declares an invalid size of {size:,} bytes")
         return self._file.read(size)
 
 

@@ -1,4 +1,4 @@
-"""Folders of images: one subfolder per class, optionally below train/, val/ and test/."""
+"""Folders of images, with one subfolder per class, optionally inside train/, val/ and test/."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _R = TypeVar("_R")
 
 @dataclass(frozen=True)
 class ImageFile:
-    """An image file of a folder, with its part ("train", "val" or "test") and its label."""
+    """An image file in a folder, with its split ("train", "val" or "test") and its label."""
 
     path: Path
     part: str
@@ -34,7 +34,7 @@ class ImageFile:
 
 @dataclass(frozen=True)
 class Listing:
-    """The image files of a folder, the parts it has, and its class names in the order of their labels."""
+    """The image files in a folder, its splits, and its class names in the order of their labels."""
 
     folder: Path
     parts: tuple[str, ...]
@@ -42,24 +42,24 @@ class Listing:
     files: tuple[ImageFile, ...]
 
     def require_all_classes(self, files: Iterable[ImageFile]) -> None:
-        """Raise InputError if a class has none of these files in one of the parts."""
+        """Raise InputError if a class has none of these files in one of the splits."""
         counts = Counter((file.part, file.label) for file in files)
         for part, (label, name) in product(self.parts, enumerate(self.class_names)):
             if not counts[part, label]:
-                what = f"the class {name} of {self.folder} has no readable image in its {part} part"
+                what = f"the class {name} in {self.folder} has no readable image in its {part} split"
                 need = f"at least one {READABLE} file"
-                raise InputError(what, need=need, do="add images or remove the folder")
+                raise InputError(what, need=need, do="add images or remove the class's folder")
 
 
 def read_folder(folder: Path, image_size: int | None, skip_unreadable: bool) -> Source:
-    """Read all images of a folder.
+    """Read all images in a folder.
 
-    The result is grey if every file is stored as grey (a palette counts as colour), and colour otherwise. With
-    `image_size`, images are resized to that height and width; without it, all must have the same size. With
+    The result is greyscale if every file is greyscale (a palette image counts as colour), and colour otherwise. With
+    `image_size`, images are resized to that height and width; otherwise, they must all have the same size. With
     `skip_unreadable`, broken files are skipped and listed in `left_out`.
 
-    Raises InputError for a folder without classes, a class without images, classes that differ between parts, a
-    broken file, images of different sizes, and if the images do not fit in memory.
+    Raises InputError if the folder has no classes, a class has no images, the splits have different classes, a file is
+    broken, image sizes differ, or the images do not fit in memory.
     """
     listing = list_images(folder)
     listing.require_all_classes(listing.files)
@@ -86,20 +86,20 @@ def read_folder(folder: Path, image_size: int | None, skip_unreadable: bool) -> 
 
 
 def list_images(folder: Path) -> Listing:
-    """List the image files by part and class, in sorted order, without hidden files and folders.
+    """List the image files by split and class, in sorted order, ignoring hidden files and folders.
 
-    Raises InputError if there are no classes, or if the parts have different classes.
+    Raises InputError if there are no classes, or if the splits have different classes.
     """
     parts = _part_folders(folder)
     classes = {part: {path.name: path for path in _subfolders(root)} for part, root in parts.items()}
     names = tuple(sorted(classes["train"]))
     if not names:
-        do = "sort the images into subfolders; if the folder is itself a class, rename it"
+        do = "sort the images into subfolders or, if this folder is itself a class, rename it"
         raise InputError(f"{parts['train']} has no subfolders", need="one subfolder of images per class", do=do)
     for part, root in parts.items():
         if odd := sorted(set(classes[part]) ^ set(names)):
-            what = f"the class folders of {root} and {parts['train']} differ in {', '.join(odd)}"
-            raise InputError(what, need="the same classes in every part", do="add or remove these folders")
+            what = f"the class folders in {root} and {parts['train']} differ ({', '.join(odd)})"
+            raise InputError(what, need="the same classes in every split", do="add or remove these folders")
     files = [
         ImageFile(path, part, label)
         for part, (label, name) in product(parts, enumerate(names))
@@ -109,7 +109,7 @@ def list_images(folder: Path) -> Listing:
 
 
 def image_files(folder: Path) -> list[Path]:
-    """List the image files in a folder and below it. Links are followed; each real folder is visited once."""
+    """List the image files in a folder and its subfolders. Links are followed; each real folder is visited once."""
     found: list[Path] = []
     visited: set[Path] = set()
     for where, below, names in os.walk(folder, followlinks=True):
@@ -125,7 +125,7 @@ def image_files(folder: Path) -> list[Path]:
 
 
 def _part_folders(folder: Path) -> dict[str, Path]:
-    """Return the folder of each part; the folder itself is the training part if it has none of the usual names."""
+    """Return the folder of each split; without subfolders such as train/, the folder itself is the training set."""
     below = {path.name.lower(): path for path in _subfolders(folder)}
     found: dict[str, Path] = {}
     for part, spellings in _PART_NAMES.items():
@@ -137,7 +137,7 @@ def _part_folders(folder: Path) -> dict[str, Path]:
             found[part] = present[0]
     if found and "train" not in found:
         name = next(iter(found.values())).name
-        do = f"add train/; if {name} is itself a class, rename it"
+        do = f"add train/ or, if {name} is itself a class, rename it"
         raise InputError(f"{folder} has {name}/ but no train/", need="both", do=do)
     return found or {"train": folder}
 
@@ -179,7 +179,7 @@ def _source(pixels: NDArray[np.uint8], kept: dict[int, ImageFile], listing: List
         of_part = {index: file for index, file in kept.items() if file.part == name}
         labels = np.array([file.label for file in of_part.values()], dtype=np.int64)
         files = tuple(one_line(str(file.path.relative_to(listing.folder))) for file in of_part.values())
-        # Copy: a view would keep the pixels of all parts alive.
+        # Indexing with a list copies the pixels; a view would keep the pixels of all splits in memory.
         return Part(pixels[list(of_part)], labels, files)
 
     parts = {name: part(name) for name in listing.parts}

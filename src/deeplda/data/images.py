@@ -1,4 +1,4 @@
-"""Decode image files, in the same way for folders of images and for files passed to `predict`."""
+"""Decode image files, identically for folders of images and for files passed to `predict`."""
 
 from __future__ import annotations
 
@@ -41,30 +41,30 @@ _R = TypeVar("_R")
 
 @dataclass(frozen=True)
 class Header:
-    """The header of an image file: (height, width) of the upright image, and whether it is stored as grey."""
+    """The header of an image file: the (height, width) of the upright image, and whether it is greyscale."""
 
     size: tuple[int, int]
     grey: bool
 
 
 def read_header(path: Path) -> Header:
-    """Read the size and kind of an image without decoding it. Raises InputError if it is not a readable image."""
+    """Read an image's header without decoding the pixels. Raises InputError if it is not a readable image."""
     with _opened(path) as image:
         width, height = image.size
-        # Orientations 5 to 8 are rotated by 90 degrees.
+        # Images with orientations 5 to 8 are rotated by 90 degrees.
         return Header((width, height) if _orientation(image) >= 5 else (height, width), _is_grey(image))
 
 
 def decode(path: Path, channels: int, size: tuple[int, int] | None = None) -> NDArray[np.uint8]:
     """Decode one image file to uint8, C x H x W.
 
-    This is the first frame, rotated according to its EXIF tag, with 8 bits per channel (16-bit greys are divided by
-    257) and without alpha. If `size` (height, width) differs from the image's, it is resized by bilinear interpolation
-    with antialiasing. Raises InputError if it is not a readable image.
+    The result is the first frame, rotated according to its EXIF tag, with 8 bits per channel (16-bit grey values are
+    divided by 257) and without alpha. If `size` (height, width) differs from the image's size, the image is resized by
+    bilinear interpolation with antialiasing. Raises InputError if the file is not a readable image.
     """
     with _opened(path) as opened:
         if size is not None:
-            # JPEG can be decoded at 1/2, 1/4 or 1/8 of its size; twice the target leaves enough detail to resize.
+            # A JPEG can be decoded at 1/2, 1/4 or 1/8 of its size; twice the target leaves enough detail for resizing.
             opened.draft(None, (2 * max(size), 2 * max(size)))
         opened.load()
         image = _to_8_bit(opened, channels)
@@ -77,17 +77,17 @@ def decode(path: Path, channels: int, size: tuple[int, int] | None = None) -> ND
 
 
 def read_images(paths: Sequence[Path], *, channels: int, image_size: tuple[int, int]) -> NDArray[np.uint8]:
-    """Decode image files to one array of uint8, N x C x H x W.
+    """Decode image files into one uint8 array, N x C x H x W.
 
     Args:
-        channels: 1 (grey) or 3 (colour).
+        channels: 1 (greyscale) or 3 (colour).
         image_size: (height, width) to which each image is resized.
 
-    Raises InputError for another number of channels, for a file that is not a readable image, and if the images do not
-    fit in memory.
+    Raises InputError if `channels` is neither 1 nor 3, if a file is not a readable image, or if the images do not fit
+    in memory.
     """
     if channels not in (1, 3):
-        found = f"images of {channels} channels were requested"
+        found = f"image files cannot be decoded to {channels} channels"
         raise InputError(found, need="1 or 3", do="pass arrays to this model, not files")
     require_memory(len(paths) * channels * image_size[0] * image_size[1], counted(len(paths), "image"))
     pixels = np.empty((len(paths), channels, *image_size), dtype=np.uint8)
@@ -100,7 +100,7 @@ def read_images(paths: Sequence[Path], *, channels: int, image_size: tuple[int, 
 
 
 def resize_arrays(images: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
-    """Resize images of N x C x H x W to N x C x side x side, each plane in the same way as `decode`."""
+    """Resize images from N x C x H x W to N x C x side x side, plane by plane, in the same way as `decode`."""
     if images.shape[2:] == (side, side):
         return images
     resized = np.empty((*images.shape[:2], side, side), dtype=np.uint8)
@@ -113,8 +113,8 @@ def resize_arrays(images: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
 def in_threads(function: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
     """Apply a function to each item in a few threads, with Pillow's warnings silenced.
 
-    Threads help because the decoders release Python's global lock. Warning filters apply to the whole process, so they
-    are set once, around all threads.
+    Threads help because the decoders release Python's global interpreter lock. Warning filters apply to the whole
+    process, so they are set once, around all threads.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -125,7 +125,7 @@ def in_threads(function: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Image.Image]:
-    """Open an image; any error in the block is raised as an InputError that names the file."""
+    """Open an image, and convert any error in the block to an InputError that names the file."""
     smaller = {"need": "a smaller image", "do": "shrink or remove it"}
     try:
         # Reading from a pipe could block forever.
@@ -138,7 +138,7 @@ def _opened(path: Path) -> Iterator[Image.Image]:
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise InputError(f"{path} has more than {Image.MAX_IMAGE_PIXELS:,} pixels", **smaller) from None
     except FileNotFoundError:
-        raise InputError(f"{path} does not exist", need="an image file", do="check the path") from None
+        raise InputError(f"{path} does not exist: check the path") from None
     except MemoryError:
         raise InputError(f"{path} does not fit in memory", **smaller) from None
     except Exception as error:  # a broken file can make a decoder raise almost anything
@@ -155,15 +155,15 @@ def _to_8_bit(image: Image.Image, channels: int) -> Image.Image:
     if image.mode == "I" or image.mode.startswith("I;16"):
         image = Image.fromarray(_EIGHT_OF_SIXTEEN[np.clip(np.asarray(image), 0, 65535)])
     elif not _is_grey(image):
-        # Pillow cannot convert every mode directly to grey, but it can go through RGB.
+        # Pillow cannot convert every mode directly to greyscale, but it can do so via RGB.
         image = image.convert("RGB")
     return image.convert("L" if channels == 1 else "RGB")
 
 
 def _orientation(image: Image.Image) -> int:
     if image.format == "PNG" and "exif" not in image.info:
-        return 1  # getexif would decode the complete image
+        return 1  # getexif would decode the whole image
     try:
         return int(image.getexif().get(_EXIF_ORIENTATION, 1))
-    except Exception:  # the pixels can be fine although the tag is broken
+    except Exception:  # the pixels can be fine even if the tag is broken
         return 1

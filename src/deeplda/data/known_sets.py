@@ -1,7 +1,7 @@
-"""The known data sets: where each one is downloaded from, and how its files are read.
+"""The known data sets: their download addresses and the readers for their files.
 
-To add a data set, add an entry to `KNOWN_SETS` at the end of this file, with a subclass of `KnownSet` if its files have
-a format of their own.
+To add a data set, add an entry to `KNOWN_SETS` at the end of this file. If its files have a new format, write a
+subclass of `KnownSet` as well.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _IDX_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images
 
 
 def read_digits() -> Source:
-    """Read scikit-learn's digits: 1,797 grey images as uint8, N x 1 x 8 x 8, scaled from 0..16 to 0..255."""
-    from sklearn.datasets import load_digits  # takes over a second to import
+    """Read scikit-learn's digits: 1,797 greyscale images as uint8, N x 1 x 8 x 8, scaled from 0..16 to 0..255."""
+    from sklearn.datasets import load_digits  # importing this takes over a second
 
     bunch = load_digits()
     images = np.round(bunch.images * (255 / 16)).astype(np.uint8)[:, None]
@@ -39,13 +39,14 @@ def read_digits() -> Source:
 
 @dataclass(frozen=True)
 class KnownSet(ABC):
-    """A data set that is stored in files of its own format below the data folder.
+    """A data set stored below the data folder in a file format of its own.
 
     Attributes:
-        folders: subfolders of the data folder that are searched; `fetch` writes to the first one.
-        class_names: used if the folder has no `class_names_file`.
-        val_share: share of the training part that becomes validation.
-        url: the folder on the server; `checksums` has the checksum of each of its files, as "md5:...".
+        folders: subfolders of the data folder to search; `fetch` writes to the first one.
+        class_names: names to use if the folder has no `class_names_file`.
+        val_share: fraction of the training set that becomes the validation set.
+        url: the folder on the server.
+        checksums: the checksum of each file in that folder, as "md5:...".
         unpacked_bytes: if the only file is a tar.gz archive, the largest size it may unpack to; otherwise 0.
     """
 
@@ -60,30 +61,30 @@ class KnownSet(ABC):
 
     @abstractmethod
     def files(self, folder: Path) -> list[Path]:
-        """Return the files that are read, whether or not they exist; `class_names_file` is optional and not listed."""
+        """Return the files to read, whether or not they exist, without the optional `class_names_file`."""
 
     @abstractmethod
     def read(self, folder: Path) -> Source:
-        """Read all files. Raises InputError for a damaged file and if the data does not fit in memory."""
+        """Read all files. Raises InputError if a file is damaged or the data does not fit in memory."""
 
     @abstractmethod
     def describe(self, file: Path) -> str:
-        """Read one of the files and return what it holds, as "10,000 labels". Raises InputError if it is damaged."""
+        """Read one file and describe its contents, such as "10,000 labels". Raises InputError if it is damaged."""
 
     def record_bytes(self, file: Path) -> int:  # noqa: ARG002 (subclasses need it)
-        """Return the size of one record of a file; the size of an intact file is a positive multiple of it."""
+        """Return the size of one record in a file; the size of an intact file is a positive multiple of it."""
         return 1
 
     def unreadable_layout(self, root: Path) -> str | None:  # noqa: ARG002 (subclasses need it)
-        """Return a sentence about files of this set below `root` that are in a layout we do not read, if any."""
+        """Describe any files of this set below `root` whose layout we do not read; return None if there are none."""
         return None
 
     def looks_complete(self, folder: Path) -> bool:
-        """Whether every file exists with a plausible size. No file is opened."""
+        """Return whether every file exists with a plausible size. No file is opened."""
         return all(file.is_file() and self._has_plausible_size(file) for file in self.files(folder))
 
     def archive_members(self) -> frozenset[str]:
-        """Return the names of the files that the downloaded archive must hold."""
+        """Return the names of the files that the downloaded archive must contain."""
         names = {file.name for file in self.files(Path())}
         return frozenset(names if self.class_names_file is None else {*names, self.class_names_file})
 
@@ -98,10 +99,10 @@ class KnownSet(ABC):
         return size // record
 
     def _labels(self, file: Path, stored: NDArray[np.uint8], first: int = 0, images: int | None = None) -> Labels:
-        """Return stored labels, which count from `first`, as labels from 0; check their range and their number."""
+        """Convert stored labels, which count from `first`, to labels from 0, and check their range and number."""
         last = first + len(self.class_names) - 1
         if images is not None and len(stored) != images:
-            raise _damaged(file, f"has {len(stored):,} labels", f"{images:,}, one for each image")
+            raise _damaged(file, f"has {len(stored):,} labels", f"{images:,} labels, one for each image")
         if (wrong := stored[(stored < first) | (stored > last)]).size:
             raise _damaged(file, f"has the label {wrong[0]}", f"labels {first} to {last}")
         return stored.astype(np.int64) - first
@@ -116,7 +117,10 @@ class KnownSet(ABC):
 
 
 class Cifar10(KnownSet):
-    """CIFAR-10 in its binary layout: 50,000 + 10,000 colour images of 32 x 32, each after a byte for its label."""
+    """CIFAR-10 in its binary layout.
+
+    It has 50,000 + 10,000 colour images of 32 x 32 pixels, each preceded by a one-byte label.
+    """
 
     def files(self, folder: Path) -> list[Path]:
         return [folder / f"{stem}.bin" for stem in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")]
@@ -136,7 +140,7 @@ class Cifar10(KnownSet):
     def unreadable_layout(self, root: Path) -> str | None:
         for folder in (root / "cifar-10-batches-py", root):
             if (folder / "data_batch_1").is_file():
-                return f"{folder} holds CIFAR-10 in its Python layout (pickle files, which can run code)"
+                return f"{folder} contains CIFAR-10 in its Python layout (pickle files, which can run code)"
         return None
 
     def _read_batch(self, file: Path) -> Part:
@@ -148,7 +152,7 @@ class Cifar10(KnownSet):
 
 
 class Stl10(KnownSet):
-    """The labelled images of STL-10 in its binary layout: 5,000 + 8,000 colour images of 96 x 96."""
+    """The labelled images of STL-10 in its binary layout: 5,000 + 8,000 colour images of 96 x 96 pixels."""
 
     def files(self, folder: Path) -> list[Path]:
         return [folder / name for name in ("train_X.bin", "train_y.bin", "test_X.bin", "test_y.bin")]
@@ -179,7 +183,7 @@ class Stl10(KnownSet):
 
 
 class Mnist(KnownSet):
-    """MNIST and Fashion-MNIST: idx files, gzipped or not, with 60,000 + 10,000 grey images of 28 x 28."""
+    """MNIST and Fashion-MNIST: idx files, gzipped or not, with 60,000 + 10,000 greyscale images of 28 x 28 pixels."""
 
     def files(self, folder: Path) -> list[Path]:
         return [self._existing(folder, name) for name in _IDX_FILES]
@@ -188,7 +192,7 @@ class Mnist(KnownSet):
         train_images, train_labels, test_images, test_labels = self.files(folder)
         train, test = self._read_part(train_images, train_labels), self._read_part(test_images, test_labels)
         if train.inputs.shape[1:] != test.inputs.shape[1:]:
-            need = f"{train.inputs.shape[1:]} as in {train_images.name}"
+            need = f"{train.inputs.shape[1:]}, as in {train_images.name}"
             raise _damaged(test_images, f"has images of shape {test.inputs.shape[1:]}", need)
         return self._source(folder, train, test)
 
@@ -199,7 +203,7 @@ class Mnist(KnownSet):
         return f"{counted(count, 'image')} of {height} x {width}"
 
     def _existing(self, folder: Path, name: str) -> Path:
-        """Return the variant of the file that the folder has, by default the one that `fetch` brings."""
+        """Return the variant of the file that exists in the folder, or else the one that `fetch` downloads."""
         dotted = name.replace("-idx", ".idx")
         variants = [folder / variant for variant in (name, f"{name}.gz", dotted, f"{dotted}.gz")]
         return next(filter(Path.is_file, variants), folder / f"{name}.gz")
@@ -212,13 +216,14 @@ class Mnist(KnownSet):
 def read_idx(file: Path, dims: int) -> NDArray[np.uint8]:
     """Read an idx file of bytes with `dims` dimensions, gzipped if its name ends in .gz.
 
-    At most one byte more than the header declares is unpacked. Raises InputError for a wrong header or size.
+    At most one byte more than the header declares is unpacked. Raises InputError if the file cannot be read, or if its
+    header or size is wrong.
     """
     try:
         with cast(IO[bytes], gzip.open(file) if file.suffix == ".gz" else file.open("rb")) as stream:
             header = np.frombuffer(stream.read(4 + 4 * dims), dtype=">u4")
             if len(header) != 1 + dims or header[0] != 0x800 + dims:
-                raise _damaged(file, "has a wrong header", f"the magic number {0x800 + dims:#010x}")
+                raise _damaged(file, "has the wrong header", f"the magic number {0x800 + dims:#010x}")
             shape = tuple(map(int, header[1:]))
             size = math.prod(shape)
             require_memory(size, str(file))
@@ -251,7 +256,7 @@ KNOWN_SETS: dict[str, KnownSet] = {
         folders=("cifar-10-batches-bin",),
         class_names=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
         class_names_file="batches.meta.txt",
-        val_share=0.04,  # the paper's 2,000 of 50,000
+        val_share=0.04,  # the paper uses 2,000 of 50,000
         url="https://www.cs.toronto.edu/~kriz/",
         checksums={"cifar-10-binary.tar.gz": "md5:c32a1d4ab5d03f1284b67883e8d87530"},
         unpacked_bytes=200_000_000,
@@ -261,7 +266,7 @@ KNOWN_SETS: dict[str, KnownSet] = {
         folders=("stl10_binary",),
         class_names=("airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck"),
         class_names_file="class_names.txt",
-        val_share=0.2,  # the paper's 1,000 of 5,000
+        val_share=0.2,  # the paper uses 1,000 of 5,000
         url="http://ai.stanford.edu/~acoates/stl10/",
         checksums={"stl10_binary.tar.gz": "md5:91f7769df0f17e558f3565bffb0c7dfb"},
         unpacked_bytes=3_300_000_000,

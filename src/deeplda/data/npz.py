@@ -1,4 +1,4 @@
-"""Arrays in an .npz file: x_train, y_train and optionally x_val, y_val, x_test, y_test and class_names.
+"""Arrays in an .npz file: x_train, y_train and, optionally, x_val, y_val, x_test, y_test and class_names.
 
 The files are untrusted: declared sizes are checked before anything is allocated, and pickled objects are rejected.
 """
@@ -23,19 +23,23 @@ _MEMBERS = (*(f"{kind}_{part}" for part in _PARTS for kind in "xy"), "class_name
 
 
 def read_npz(path: Path) -> Source:
-    """Read the parts of an .npz file.
+    """Read the train, val and test splits from an .npz file.
 
-    Two-dimensional inputs of any numeric dtype are rows of features; they are converted to float32 and must be finite.
-    Inputs of three or four dimensions are images and must be uint8. N x H x W is grey; in N x a x b x c the channels
-    are c if c is 1 or 3 and a is not, and a otherwise. Labels are non-negative integers (indices into `class_names` if
-    that is given, otherwise numbered by value) or text (numbered in the order of `class_names`, by default sorted).
+    Two-dimensional inputs of any numeric dtype are feature vectors; they are converted to float32 and must be finite.
+    Inputs with three or four dimensions are images and must be uint8. N x H x W arrays are greyscale. In an
+    N x a x b x c array, the last axis holds the channels if c is 1 or 3 and a is not; otherwise the second axis does.
 
-    Raises InputError for anything else, and if an array is larger than its file or than the available memory.
+    Labels are non-negative integers or strings. Integers are indices into `class_names` if it is present; otherwise,
+    classes are numbered in ascending order of their labels. Strings are numbered in the order of `class_names`, or in
+    sorted order if it is absent.
+
+    Raises InputError if the contents have any other form, if the declared size of an array does not match the file, or
+    if the arrays do not fit in memory.
     """
     arrays = _load(path)
     for name in ("x_train", "y_train"):
         if name not in arrays:
-            do = "np.savez(path, x_train=..., y_train=...)"
+            do = "write the file with np.savez(path, x_train=..., y_train=...)"
             raise InputError(f"{path} has no {name}", need="x_train and y_train", do=do)
     names, labels = _read_labels(path, arrays)
     present = [part for part in _PARTS if f"x_{part}" in arrays or part in labels]
@@ -43,7 +47,7 @@ def read_npz(path: Path) -> Source:
     shapes = {part: samples.inputs.shape[1:] for part, samples in parts.items()}
     for part, shape in shapes.items():
         if shape != shapes["train"]:
-            raise _wrong(path, f"x_{part} has samples of {shape}", f"{shapes['train']} as in x_train")
+            raise _wrong(path, f"x_{part} has samples of shape {shape}", f"{shapes['train']}, as in x_train")
     return Source(path.stem, parts["train"], names, val=parts.get("val"), test=parts.get("test"))
 
 
@@ -53,28 +57,28 @@ def _load(path: Path) -> dict[str, NDArray[Any]]:
             members = [name for name in _MEMBERS if f"{name}.npy" in archive.namelist()]
             require_memory(sum(_checked_size(path, archive, name) for name in members), str(path))
         with np.load(path, allow_pickle=False) as loaded:
-            # Use the full name, which was checked: the archive may have another member without the suffix.
+            # Use the full name, which was checked: the archive may also have a member without the suffix.
             arrays = {name: loaded[f"{name}.npy"] for name in members}
     except InputError:
         raise
     except MemoryError:
-        raise _wrong(path, "does not fit in memory", "a smaller file") from None
-    except Exception as error:  # zipfile, zlib and numpy raise many types of errors for a broken file
-        raise _wrong(path, f"cannot be read ({error})", "an intact .npz file, as np.savez writes") from None
+        raise _wrong(path, "the arrays do not fit in memory", "a smaller file") from None
+    except Exception as error:  # zipfile, zlib and numpy raise many types of error for a broken file
+        raise _wrong(path, f"the file cannot be read ({error})", "an intact .npz file written by np.savez") from None
     for name, array in arrays.items():
         if array.dtype.kind == "U" and not _is_text(array):
-            raise _wrong(path, f"{name} holds numbers that are not characters", "valid text")
+            raise _wrong(path, f"{name} contains code points that are not characters", "valid strings")
     return arrays
 
 
 def _is_text(array: NDArray[np.str_]) -> bool:
-    """Whether every code point is a character; Python raises errors of its own for others."""
+    """Return whether every code point is a character; for others, Python would raise errors of its own."""
     codes = np.frombuffer(array.tobytes(), dtype=np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
     return not ((codes > 0x10FFFF) | ((codes >= 0xD800) & (codes < 0xE000))).any()
 
 
 def _checked_size(path: Path, archive: zipfile.ZipFile, name: str) -> int:
-    """Return the bytes an array takes once read. Raises InputError if its header contradicts the size of its member."""
+    """Return the size of an array in memory, in bytes. Raises InputError if its header contradicts its file size."""
     member = archive.getinfo(f"{name}.npy")
     with archive.open(member) as file:
         version = npy.read_magic(file)
@@ -82,32 +86,32 @@ def _checked_size(path: Path, archive: zipfile.ZipFile, name: str) -> int:
         shape, _, dtype = read_header(file)
         start = file.tell()
     if dtype.hasobject:
-        raise _wrong(path, f"{name} holds Python objects", "numbers or text")
+        raise _wrong(path, f"{name} contains Python objects", "numbers or strings")
     if dtype.itemsize == 0:  # a header could declare any number of such items
-        raise _wrong(path, f"{name} holds items of no size ({dtype} {shape})", "numbers or text")
+        raise _wrong(path, f"{name} contains items of size zero ({dtype} {shape})", "numbers or strings")
     size = math.prod(shape) * dtype.itemsize
     if start + size != member.file_size:
         found = f"{name} is declared as {dtype} {shape} but has {member.file_size - start:,} bytes"
         raise _wrong(path, found, f"{size:,}")
-    # Rows become float32, which may be larger than the stored dtype.
+    # Feature vectors become float32, which may be larger than the stored dtype.
     return max(size, 4 * math.prod(shape)) if len(shape) == 2 else size
 
 
 def _part(path: Path, part: str, arrays: dict[str, NDArray[Any]], labels: dict[str, Labels]) -> Part:
     if f"x_{part}" not in arrays or part not in labels:
-        raise _wrong(path, f"has only one of x_{part} and y_{part}", "both")
+        raise _wrong(path, f"the file has only one of x_{part} and y_{part}", "both")
     inputs = _inputs(path, f"x_{part}", arrays[f"x_{part}"])
     if len(inputs) != len(labels[part]) or not len(inputs):
-        found = f"x_{part} has {len(inputs):,} samples and y_{part} {len(labels[part]):,} labels"
-        raise _wrong(path, found, "as many labels as samples, and at least one")
+        found = f"x_{part} has {len(inputs):,} samples and y_{part} has {len(labels[part]):,} labels"
+        raise _wrong(path, found, "as many labels as samples, and at least one of each")
     return Part(inputs, labels[part])
 
 
 def _inputs(path: Path, name: str, array: NDArray[Any]) -> Inputs:
     if array.ndim == 2:
         if array.dtype.kind not in "biuf":
-            raise _wrong(path, f"{name} is {array.dtype}", "numbers")
-        with np.errstate(over="ignore"):  # overflow gives infinity, which is rejected below
+            raise _wrong(path, f"{name} has dtype {array.dtype}", "numbers")
+        with np.errstate(over="ignore"):  # overflow produces infinity, which is rejected below
             rows: NDArray[np.float32] = np.ascontiguousarray(array, dtype=np.float32)
         if not np.isfinite(rows).all():
             raise _wrong(path, f"{name} has values that are not finite in float32", "finite numbers")
@@ -115,7 +119,7 @@ def _inputs(path: Path, name: str, array: NDArray[Any]) -> Inputs:
     if array.ndim not in (3, 4) or 0 in array.shape[1:]:
         raise _wrong(path, f"{name} has shape {array.shape}", "N x features, N x H x W or N x C x H x W")
     if array.dtype != np.uint8:
-        raise _wrong(path, f"{name} is {array.dtype}", "uint8 for images, in the range 0..255")
+        raise _wrong(path, f"{name} has dtype {array.dtype}", "uint8 for images, in the range 0..255")
     if array.ndim == 3:
         array = array[:, None]
     elif array.shape[3] in (1, 3) and array.shape[1] not in (1, 3):
@@ -124,16 +128,17 @@ def _inputs(path: Path, name: str, array: NDArray[Any]) -> Inputs:
 
 
 def _read_labels(path: Path, arrays: dict[str, NDArray[Any]]) -> tuple[tuple[str, ...], dict[str, Labels]]:
-    """Return the class names, and for each part its labels as indices into them."""
+    """Return the class names, and the labels of each split as indices into them."""
     given = {part: arrays[f"y_{part}"] for part in _PARTS if f"y_{part}" in arrays}
     for part, labels in given.items():
-        kind = "text" if labels.dtype.kind == "U" else "integers"
+        kind = "strings" if labels.dtype.kind == "U" else "integers"
         if labels.ndim != 1 or labels.dtype.kind not in "iuU":
-            raise _wrong(path, f"y_{part} is {labels.dtype} of shape {labels.shape}", "integers or text of shape (N,)")
-        if (given["train"].dtype.kind == "U") != (kind == "text"):
-            raise _wrong(path, f"y_{part} has {kind}, unlike y_train", "the same kind of labels in all parts")
+            found = f"y_{part} has dtype {labels.dtype} and shape {labels.shape}"
+            raise _wrong(path, found, "integers or strings of shape (N,)")
+        if (given["train"].dtype.kind == "U") != (kind == "strings"):
+            raise _wrong(path, f"y_{part} contains {kind}, unlike y_train", "the same kind of labels in all splits")
         if kind == "integers" and len(labels) and labels.min() < 0:
-            raise _wrong(path, f"y_{part} has the label {labels.min()}", "labels of 0 or more")
+            raise _wrong(path, f"y_{part} has the label {labels.min()}", "non-negative labels")
     values: list[Any] = np.unique(given["train"]).tolist()
     names = tuple(map(str, values))
     if "class_names" in arrays:
@@ -154,8 +159,8 @@ def _numbered(labels: NDArray[Any], number: dict[Any, int]) -> Labels:
 
 def _class_names(path: Path, array: NDArray[Any]) -> tuple[str, ...]:
     if array.dtype.kind != "U" or array.ndim != 1 or len(set(array.tolist())) != len(array):
-        found = f"class_names is {array.dtype} of shape {array.shape}"
-        raise _wrong(path, found, "distinct names as text, of shape (C,)")
+        found = f"class_names has dtype {array.dtype} and shape {array.shape}"
+        raise _wrong(path, found, "distinct names, as strings of shape (C,)")
     return tuple(array.tolist())
 
 

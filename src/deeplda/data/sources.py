@@ -1,4 +1,4 @@
-"""Find a source by name or path, load it, and check its files."""
+"""Find a data source by name or path, load it, and check its files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from deeplda.formatting import counted
 from deeplda.io import expanded
 from deeplda.memory import TooLargeError, require_memory
 
-# Modules that need Pillow are imported where they are used: digits, known sets and .npz files do without it.
+# Modules that need Pillow are imported where they are used, because digits, known sets and .npz files do not need it.
 
 KNOWN = ("digits", *KNOWN_SETS)
 
@@ -35,26 +35,27 @@ def load_data(
     split_seed: int = 0,
     skip_unreadable: bool = False,
 ) -> Data:
-    """Read a source and return its training, validation and test part.
+    """Read a source and return its training, validation and test sets.
 
     Args:
         source: a known name (`KNOWN`), a folder of images, or an .npz file. A known name takes precedence over a folder
             of the same name; write ./digits for the folder.
-        data_dir: folder of the known data sets; by default the environment variable DEEPLDA_DATA, or else the user's
-            cache folder.
+        data_dir: the folder that contains the known data sets. The default is the environment variable DEEPLDA_DATA
+            or, if it is not set, the user's cache folder.
         image_size: resize every image to this height and width.
-        split_seed: seed of the stratified split, which provides missing parts. Without a test part, the samples are
-            split 70/15/15. With one, validation is taken from the training part (CIFAR-10 4 %, STL-10 20 %, MNIST and
-            Fashion-MNIST 10 %, others 15 %). With validation but no test part, 15 % of the training part becomes test.
-        skip_unreadable: skip broken files of a folder and list them in `Data.left_out`, instead of raising.
+        split_seed: seed for the stratified split that creates missing sets. If validation and test sets are both
+            missing, the samples are split 70/15/15. If only the validation set is missing, it is taken from the
+            training set (CIFAR-10 4 %, STL-10 20 %, MNIST and Fashion-MNIST 10 %, others 15 %). If only the test set is
+            missing, 15 % of the training set becomes the test set.
+        skip_unreadable: skip broken files in a folder and list them in `Data.left_out` instead of raising an error.
 
     Raises:
-        InputError: the source does not exist, is broken, or does not fit in memory.
+        InputError: if the source does not exist, is broken, or does not fit in memory.
     """
     if image_size is not None and image_size < 1:
-        raise InputError(f"image_size is {image_size}", need="1 or more", do="pass a number of pixels")
+        raise InputError(f"image_size is {image_size}, need at least 1 pixel")
     if split_seed < 0:
-        raise InputError(f"split_seed is {split_seed}", need="0 or more", do="pass another seed")
+        raise InputError(f"split_seed is {split_seed}, need at least 0")
     try:
         found = _read_source(source, data_dir, image_size, skip_unreadable)
     except OSError as error:
@@ -71,7 +72,7 @@ def find_source(source: str | Path) -> str | Path:
     if path.is_dir() or (path.is_file() and path.suffix.lower() == ".npz"):
         return path
     if path.is_file():
-        raise InputError(f"{source} is a file", need="a folder of images or an .npz file", do="pass one of these")
+        raise InputError(f"{source} is a file, need a folder of images or an .npz file")
     need = "a known name, a folder or an .npz file"
     raise InputError(f"{source} does not exist", need=need, do=nearest_known(str(source)))
 
@@ -83,7 +84,7 @@ def nearest_known(text: str) -> str:
 
 
 def data_folder(data_dir: Path | None) -> Path:
-    """Return the folder of the known data sets: `data_dir`, else the variable DEEPLDA_DATA, else the user's cache."""
+    """Return the folder of the known data sets: `data_dir`, else $DEEPLDA_DATA, else the user's cache folder."""
     if chosen := data_dir or os.environ.get("DEEPLDA_DATA"):
         return expanded(chosen)
     import pooch
@@ -94,11 +95,11 @@ def data_folder(data_dir: Path | None) -> Path:
 def locate(name: str, data_dir: Path | None) -> Path:
     """Return the folder with the most files of a known set: one of its own folders, or the data folder itself.
 
-    If there are no files at all, this is the folder that `fetch` would write to.
+    If no files exist, this is the folder that `fetch` would write to.
     """
     root, known = data_folder(data_dir), KNOWN_SETS[name]
     candidates = [root / folder for folder in known.folders]
-    # MNIST and Fashion-MNIST have the same file names: do not mistake the folder of one for the other's.
+    # MNIST and Fashion-MNIST use the same file names, so do not mistake one data set's folder for the other's.
     foreign = [f"/{folder}" for other in KNOWN_SETS.values() if other.name != name for folder in other.folders]
     if not root.absolute().as_posix().endswith(tuple(foreign)):
         candidates.append(root)
@@ -106,7 +107,7 @@ def locate(name: str, data_dir: Path | None) -> Path:
 
 
 def is_here(name: str, data_dir: Path | None = None) -> bool:
-    """Whether the files of a known set exist with plausible sizes. Unlike `check_data`, this does not read them."""
+    """Return whether a known set's files exist with plausible sizes. Unlike `check_data`, this does not read them."""
     return name == "digits" or KNOWN_SETS[name].looks_complete(locate(name, data_dir))
 
 
@@ -129,24 +130,24 @@ def _read_known(name: str, data_dir: Path | None) -> Source:
         found = _unreadable_layout(name, data_dir)
         what, need = (found, "the binary layout") if found else (f"{missing} does not exist", f"the files of {name}")
         where = f" --data-dir {data_dir}" if data_dir is not None else ""
-        raise InputError(what, need=need, do=f"run: deeplda data fetch {name}{where}")
+        raise InputError(what, need=need, do=f"run deeplda data fetch {name}{where}")
     return known.read(folder)
 
 
 def _unreadable_layout(name: str, data_dir: Path | None) -> str | None:
-    """Return a sentence if a known set is there, but only in a layout that we do not read."""
+    """Describe a known set that is present, but only in a layout that we do not read; return None otherwise."""
     known = KNOWN_SETS[name]
     any_file = any(map(Path.is_file, known.files(locate(name, data_dir))))
     return None if any_file else known.unreadable_layout(data_folder(data_dir))
 
 
 def _check_class_names(source: str, class_names: Sequence[str]) -> None:
-    """Raise InputError for a class name that cannot be stored as UTF-8, such as a folder name in another encoding."""
+    """Raise InputError if a class name cannot be stored as UTF-8, such as a folder name in a different encoding."""
     for name in class_names:
         try:
             name.encode()
         except UnicodeEncodeError:
-            raise InputError(f"a class of {source} is named {name!r}", need="UTF-8", do="rename it") from None
+            raise InputError(f"a class in {source} is named {name!r}", need="UTF-8", do="rename the class") from None
 
 
 def _resized(source: Source, side: int) -> Source:
@@ -156,7 +157,7 @@ def _resized(source: Source, side: int) -> Source:
         return replace(part, inputs=resize_arrays(cast(NDArray[np.uint8], part.inputs), side))
 
     if source.train.inputs.ndim != 4:
-        raise InputError(f"{source.name} has rows of features", need="images to resize", do="leave out --image-size")
+        raise InputError(f"{source.name} contains feature vectors, which cannot be resized: leave out --image-size")
     samples = len(source.train) + len(source.val or ()) + len(source.test or ())
     require_memory(samples * source.train.inputs.shape[1] * side**2, f"{source.name} at {side} x {side}")
     val, test = source.val and resized(source.val), source.test and resized(source.test)
@@ -165,7 +166,7 @@ def _resized(source: Source, side: int) -> Source:
 
 @dataclass(frozen=True)
 class FileCheck:
-    """The state of one file or folder: a description of what was found, and whether it can be used."""
+    """The result of checking one file or folder: a description of what was found, and whether it is usable."""
 
     file: Path
     found: str
@@ -175,9 +176,9 @@ class FileCheck:
 def check_data(source: str | Path, data_dir: Path | None = None) -> list[FileCheck]:
     """Read every file of a source and report what was found, including broken files.
 
-    For a known set there is one row per file, and another if intact files contradict each other; for a folder one row
-    per class and part, and one per broken image; for an .npz file one row per part. Raises InputError only if the
-    source itself does not exist.
+    For a known set, there is one row per file, plus one if intact files contradict each other. For a folder, there is
+    one row per class and split, plus one per broken image. For an .npz file, there is one row per split. Raises
+    InputError only if the source itself does not exist.
     """
     found = find_source(source)
     if found == "digits":

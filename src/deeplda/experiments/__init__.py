@@ -1,1 +1,1 @@
-"""Recipes, sweeps of many runs, and tables that compare their results with the paper's."""
+"""Recipes, sweeps of many runs, and tables that compare their results with the paper's results."""

@@ -1,4 +1,4 @@
-"""The accuracies that the paper publishes, read from published.toml."""
+"""The accuracies published in the paper, read from published.toml."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class PublishedAccuracy(NamedTuple):
 
 
 class PublishedTable(NamedTuple):
-    """One of the paper's tables of results; `settings` describes in words how its networks were trained."""
+    """One of the paper's results tables; `settings` describes in words how its networks were trained."""
 
     number: int
     data: str
@@ -30,7 +30,7 @@ class PublishedTable(NamedTuple):
 
 
 class OriginalDLDA(NamedTuple):
-    """The accuracy of the original DLDA paper, in percent, as the RDLDA paper quotes it."""
+    """The accuracy reported in the original DLDA paper, in percent, as quoted in the RDLDA paper."""
 
     data: str
     batch_size: int
@@ -39,7 +39,7 @@ class OriginalDLDA(NamedTuple):
 
 @cache
 def published_tables() -> tuple[PublishedTable, ...]:
-    """Return the tables of results, numbered from 1: STL-10, CIFAR-10, and CIFAR-10 with subclasses."""
+    """Return the results tables, numbered from 1: STL-10, CIFAR-10, and CIFAR-10 with subclasses."""
     tables = []
     for table in tomllib.loads(_FILE.read_text())["table"]:
         cells = tuple(
@@ -54,12 +54,12 @@ def published_tables() -> tuple[PublishedTable, ...]:
 
 @cache
 def original_dlda() -> OriginalDLDA:
-    """Return the result of the original DLDA paper on STL-10."""
+    """Return the original DLDA paper's result on STL-10."""
     return OriginalDLDA(**tomllib.loads(_FILE.read_text())["original_dlda"])
 
 
 def published_accuracy(data: str, predictor: str, alpha: float | None, subclasses: int = 1) -> float | None:
-    """Return the paper's accuracy in percent, or None if it publishes none; alpha is None for cross-entropy."""
+    """Return the paper's accuracy in percent, or None if there is none; `alpha` is None for cross-entropy."""
     cells = (cell for table in published_tables() if table.data == data for cell in table.cells)
     wanted = (predictor, alpha, subclasses)
     return next((cell.accuracy for cell in cells if (cell.predictor, cell.alpha, cell.subclasses) == wanted), None)

@@ -1,6 +1,6 @@
-"""The table of a sweep's results next to the paper's, as text, Markdown, CSV or JSON.
+"""The table of a sweep's results next to the paper's results, as text, Markdown, CSV or JSON.
 
-It has mean and spread over seeds, the choice by validation accuracy, and paired comparisons.
+It shows the mean and spread over seeds, the setting chosen by validation accuracy, and paired comparisons.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from deeplda.experiments.published import original_dlda, published_accuracy, pub
 from deeplda.experiments.results import PairedComparison, RunGroup, SweepResults, as_csv, compare, percent_cell
 
 TableFormat = Literal["text", "markdown", "csv", "json"]
-# The groups that a group is compared with, if the sweep has them: the same with alpha 1 (of the paper's statistic, that
-# is DLDA), cross-entropy, the same with the paper's statistic, and the same without subclasses.
+# Each group is compared with these groups, if the sweep has them: the same settings with alpha 1 (for the paper's
+# statistic, this is DLDA), cross-entropy, the same settings with the paper's statistic, and the same settings without
+# subclasses.
 BASELINES = ("dlda", "cce", "smallest", "unsplit")
 
 
@@ -30,7 +31,7 @@ class Spread:
 
     @classmethod
     def of(cls, by_seed: Mapping[int, float]) -> Spread:
-        """Summarise results by seed."""
+        """Summarise results that are given by seed."""
         values = list(by_seed.values())
         return cls(fmean(values), stdev(values) if len(values) > 1 else None, len(values))
 
@@ -40,7 +41,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class BaselineComparison:
-    """A comparison with the group of runs that has this label."""
+    """A comparison with the baseline group that has this label."""
 
     label: str
     found: PairedComparison
@@ -48,7 +49,7 @@ class BaselineComparison:
 
 @dataclass(frozen=True)
 class TableRow:
-    """A group of runs: its results by predictor, those of the paper (both as shares), and the comparisons."""
+    """A group of runs: its results by predictor, the paper's results (both as fractions), and the comparisons."""
 
     group: RunGroup
     validation: Spread
@@ -59,13 +60,13 @@ class TableRow:
 
     @property
     def sentences(self) -> list[str]:
-        """The comparisons in words; they use the test accuracy of the predictor that decides."""
+        """The comparisons in words; they use the primary predictor's test accuracy."""
         return [comparison.found.sentence(self.group.label, comparison.label) for comparison in self.against.values()]
 
 
 @dataclass(frozen=True)
 class ResultTable:
-    """The rows of a sweep; `notes` say how to interpret them."""
+    """The rows of a sweep's results table; `notes` explain how to interpret them."""
 
     title: str
     scale: str | None
@@ -80,7 +81,10 @@ class ResultTable:
 
 
 def result_table(results: SweepResults) -> ResultTable:
-    """Return the table of a sweep. The best LDA objective is chosen by mean validation accuracy, never by test."""
+    """Return a sweep's results table.
+
+    The best LDA objective is chosen by mean validation accuracy, never by test accuracy.
+    """
     chosen = _chosen(results.groups)
     rows = tuple(_row(group, results, chosen=group is chosen) for group in results.groups)
     names = dict.fromkeys(name for row in rows for name in row.test)
@@ -88,7 +92,10 @@ def result_table(results: SweepResults) -> ResultTable:
 
 
 def _chosen(groups: tuple[RunGroup, ...]) -> RunGroup:
-    """Return the best LDA objective by validation, or the best group if there is none, among those with most seeds."""
+    """Return the best group by validation accuracy among those with the most seeds.
+
+    Cross-entropy is considered only if there is no other group.
+    """
     candidates = [group for group in groups if group.objective != "cce"] or list(groups)
     return max(candidates, key=lambda group: (len(group.validation), fmean(group.validation.values())))
 
@@ -104,7 +111,7 @@ def _row(group: RunGroup, results: SweepResults, *, chosen: bool) -> TableRow:
 
 
 def _papers(group: RunGroup, data: str) -> dict[str, float]:
-    """Return the paper's accuracies as shares; it has none for other statistics than its own."""
+    """Return the paper's accuracies as fractions; it has none for statistics other than its own."""
     if group.objective == "lda" or not isinstance(group.subclasses, int):
         return {}
     found = {name: published_accuracy(data, name, group.alpha, group.subclasses) for name in group.test}
@@ -112,9 +119,9 @@ def _papers(group: RunGroup, data: str) -> dict[str, float]:
 
 
 def _baselines(group: RunGroup, groups: tuple[RunGroup, ...]) -> dict[str, RunGroup]:
-    """Return the groups to compare a group with, by the names in BASELINES.
+    """Return the groups to compare a group with, keyed by the names in BASELINES.
 
-    Cross-entropy has none: the comparisons with it are in the rows of the other groups.
+    Cross-entropy has no baselines: the comparisons with it are in the rows of the other groups.
     """
 
     def like(**change: object) -> list[RunGroup]:
@@ -135,9 +142,9 @@ def _baselines(group: RunGroup, groups: tuple[RunGroup, ...]) -> dict[str, RunGr
 
 
 def _nearest(group: RunGroup, candidates: list[RunGroup]) -> RunGroup | None:
-    """Return the candidate that shares most axes with the group, with equal values on all of them.
+    """Return the candidate that shares the most axes with the group and has equal values on all of them.
 
-    If there is none, but only one candidate, return that one: it has been tuned separately.
+    If no candidate qualifies but there is only one, return it: it was tuned separately.
     """
 
     def shared(other: RunGroup) -> set[str]:
@@ -151,7 +158,7 @@ def _nearest(group: RunGroup, candidates: list[RunGroup]) -> RunGroup | None:
 
 def _title(results: SweepResults) -> str:
     table = results.definition.table
-    # The paper's first table shows the network, so its tables of results start at 2.
+    # The paper's first table shows the network, so its results tables start at 2.
     what = f"the paper's Table {table + 1}, " if table else ""
     scale = {"quick": ", QUICK SCALE", "changed": ", CHANGED SETTINGS"}.get(results.definition.scale or "", "")
     return f"{what}{results.definition.data}: test accuracy in %{scale}"
@@ -163,13 +170,13 @@ def _notes(results: SweepResults, rows: tuple[TableRow, ...]) -> tuple[str, ...]
     if any(row.paper for row in rows):
         notes.append(_note_on_the_paper(results))
     if missing := results.trials - results.done:
-        reasons = "they are waiting, failed, were stopped early or ran elsewhere"
+        reasons = "they are waiting, have failed, were stopped early or ran elsewhere"
         notes.append(f"{missing} of {results.trials} trials have no result here: {reasons}")
     intervals = sum(against.found.low is not None for row in rows for against in row.against.values())
     if intervals > 1:
         notes.append(
             f"each of the {intervals} intervals has 95 % confidence on its own, so about 1 in 20 misses by chance; "
-            "they concern other seeds on the same test set"
+            "they cover variation between seeds, not between test sets"
         )
     return tuple(notes)
 
@@ -182,8 +189,8 @@ def _note_on_the_paper(results: SweepResults) -> str:
         "full": "these runs use the paper's settings",
         "quick": "these runs are at QUICK SCALE, with a narrower network and fewer epochs",
         "changed": "these runs use CHANGED SETTINGS",
-    }.get(results.definition.scale or "", "these runs use other settings")
-    note = f"paper: {settings}, one number per cell, no spread given; {ours}"
+    }.get(results.definition.scale or "", "these runs use different settings")
+    note = f"the paper used {settings}; it gives one number per cell and no spread; {ours}"
     original = original_dlda()
     if data == original.data:
         note += f"; the original DLDA paper reports {original.accuracy} % with batches of {original.batch_size}"
@@ -196,7 +203,7 @@ def format_table(table: ResultTable, style: TableFormat) -> str:
 
 
 def _as_text(table: ResultTable) -> str:
-    """For a terminal: columns are padded, lines are not wrapped."""
+    """Format the table for a terminal, with padded columns and unwrapped lines."""
     heads, rows = _cells(table)
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     lines = []
@@ -216,7 +223,7 @@ def _as_markdown(table: ResultTable) -> str:
 
 
 def _cells(table: ResultTable) -> tuple[list[str], list[list[str]]]:
-    """Return headings and cells; each predictor for which the paper has numbers is followed by a column of them."""
+    """Return the headings and cells, with a column of the paper's results after each predictor that has any."""
     in_paper = {name for row in table.rows for name in row.paper}
     heads = ["setting", "seeds", "validation"]
     for name in table.predictors:
@@ -238,7 +245,7 @@ def _settings(group: RunGroup) -> dict[str, object]:
 
 
 def _as_csv(table: ResultTable) -> str:
-    """One line per group and predictor; accuracies in percent, differences in percentage points."""
+    """Format one line per group and predictor, with accuracies in percent and differences in percentage points."""
     rows = [_csv_row(table, row, name) for row in table.rows for name in row.test]
     return as_csv(rows[0], rows)
 
@@ -266,7 +273,7 @@ def _csv_row(table: ResultTable, row: TableRow, predictor: str) -> dict[str, obj
 
 
 def _as_json(table: ResultTable) -> str:
-    """One object; accuracies and differences are shares."""
+    """Format the table as one JSON object, with accuracies and differences as fractions."""
     rows = [_json_row(row) for row in table.rows]
     return json.dumps({"title": table.title, "scale": table.scale, "notes": table.notes, "rows": rows}, indent=2) + "\n"
 

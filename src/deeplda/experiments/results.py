@@ -1,4 +1,4 @@
-"""The results of a sweep, read from its finished runs, and paired comparisons of them."""
+"""The results of a sweep, read from its finished runs, and paired comparisons between them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from deeplda.training.config import RunConfig
 from deeplda.training.metrics import EpochRow, Scores, SummaryRow
 from deeplda.training.run_folder import read_metrics, summary_row
 
-# Settings of a trial that have their own attribute in RunGroup; the seed tells the runs of a group apart.
+# Trial settings that have their own attribute in RunGroup, and the seed, which distinguishes the runs in a group.
 _NAMED = ("objective", "alpha", "statistic", "subclasses", "seed")
 _CONFIDENCE = 0.95
-# Less than one sample in any test set: such a difference is a rounding error.
+# This is less than one sample in any test set, so smaller differences are rounding errors.
 _NO_SPREAD = 1e-9
 
 Verdict = Literal["better", "worse", "no significant difference", "not comparable"]
@@ -34,12 +34,12 @@ class RunGroup:
     """All runs that differ only in their seed.
 
     Attributes:
-        objective: "cce"; "rdlda" or "dlda" for the paper's statistic with alpha below 1 or equal to 1; else "lda". It
-            depends only on what was optimised, not on the name by which the objective was chosen.
+        objective: "cce" for cross-entropy; for the paper's statistic, "rdlda" if alpha is below 1 and "dlda" if it is
+            1; otherwise "lda". This depends only on what was optimised, not on the name used to choose the objective.
         alpha, statistic: None for cross-entropy.
-        other: further settings that differ between the trials of the sweep.
-        validation: accuracy by seed of the predictor that decides; model selection uses only this.
-        test: accuracy by predictor, then by seed; "NAME mirrored" averages each image with its mirror image.
+        other: further settings that differ between the sweep's trials.
+        validation: the primary predictor's accuracy by seed; model selection uses only this.
+        test: accuracy by predictor, then by seed; "NAME mirrored" averages over each image and its mirror image.
         runs: run folders by seed.
     """
 
@@ -63,13 +63,13 @@ class RunGroup:
 
     @property
     def predictor(self) -> str:
-        """The predictor that decides: hyperplanes, or softmax for cross-entropy."""
+        """The primary predictor, which is used for model selection: hyperplanes, or softmax for cross-entropy."""
         return next(iter(self.test))
 
 
 @dataclass(frozen=True)
 class SweepResults:
-    """The results of a sweep so far; groups are in the order of its definition."""
+    """The results of a sweep so far; the groups are in the order of its definition."""
 
     definition: SweepDefinition
     groups: tuple[RunGroup, ...]
@@ -79,7 +79,7 @@ class SweepResults:
 
 @dataclass(frozen=True)
 class _FinishedTrial:
-    """A finished trial; `other` are its own settings except those that are named in RunGroup."""
+    """A finished trial; `other` contains its own settings except those that are attributes of RunGroup."""
 
     run: Path
     config: RunConfig
@@ -89,7 +89,7 @@ class _FinishedTrial:
     test: Scores
 
     def test_accuracies(self) -> dict[str, float]:
-        """Return accuracy by predictor; the predictor that decides comes first."""
+        """Return the accuracy by predictor; the primary predictor comes first."""
         found = {name: scores.accuracy for name, scores in self.test.predictors.items()}
         if mirrored := self.summary.mirrored.get("test"):
             found |= {f"{name} mirrored": scores.accuracy for name, scores in mirrored.predictors.items()}
@@ -97,10 +97,11 @@ class _FinishedTrial:
 
 
 def read_results(folder: Path) -> SweepResults:
-    """Read the finished runs of a sweep. Raises InputError if the folder is not a sweep's or has no finished run."""
+    """Read the finished runs of a sweep. Raises InputError if it is not a sweep folder or has no finished run."""
     file = sweep_file(folder)
     if not file.exists():
-        raise InputError(f"{folder} is not a sweep: it has no {file.name}; check the name, or run deeplda sweep first")
+        do = "check the name, or run deeplda sweep first"
+        raise InputError(f"{folder} is not a sweep folder, because it has no {file.name}: {do}")
     definition = SweepDefinition.read(file)
     groups: dict[str, RunGroup] = {}
     finished = list(_finished_trials(folder, definition))
@@ -114,15 +115,15 @@ def read_results(folder: Path) -> SweepResults:
             group.test.setdefault(name, {})[seed] = accuracy
     if not finished:
         do = f"continue with deeplda sweep --sweep {folder}"
-        raise InputError(f"{folder} has no finished trial of its {file.name}: {do}")
+        raise InputError(f"{folder} has no finished trial from its {file.name}: {do}")
     return SweepResults(definition, tuple(groups.values()), len(finished), len(definition.trials()))
 
 
 def write_trials(folder: Path, definition: SweepDefinition) -> None:
-    """Write trials.csv: settings and results of every finished trial, with accuracies in percent.
+    """Write trials.csv, with the settings and results of every finished trial and accuracies in percent.
 
-    Balanced accuracy and the area under the ROC curve are those of the predictor that decides; the eigenvalues are
-    those of the last epoch. Nothing is written if no trial is finished.
+    Balanced accuracy and the area under the ROC curve are given for the primary predictor, and the eigenvalues for the
+    last epoch. Nothing is written if no trial has finished.
     """
     trials = list(_finished_trials(folder, definition))
     if not trials:
@@ -133,7 +134,7 @@ def write_trials(folder: Path, definition: SweepDefinition) -> None:
 
 
 def as_csv(columns: Iterable[str], rows: Iterable[Mapping[str, object]]) -> str:
-    """Return rows as comma-separated values, with a line of headings."""
+    """Return rows as comma-separated values, with a header line."""
     stream = io.StringIO()
     writer = csv.DictWriter(stream, list(columns), lineterminator="\n")
     writer.writeheader()
@@ -142,7 +143,7 @@ def as_csv(columns: Iterable[str], rows: Iterable[Mapping[str, object]]) -> str:
 
 
 def percent_cell(share: float | None, digits: int = 2) -> str:
-    """Return a share in percent without the sign, for a column that names the unit; "" for None."""
+    """Return a fraction in percent without the percent sign, for a column that names the unit; "" for None."""
     return "" if share is None else f"{100 * share:.{digits}f}"
 
 
@@ -195,9 +196,9 @@ def _result_cells(trial: _FinishedTrial) -> dict[str, str]:
 class PairedComparison:
     """The difference between two groups of runs over their common seeds.
 
-    `low` and `high` are the 95 % confidence interval of the mean difference, by Student's t. They are None with fewer
-    than two seeds, and if the difference is the same for every seed (which happens with accuracies on few samples),
-    because that does not allow an estimate of the spread.
+    `low` and `high` are the bounds of the 95 % confidence interval for the mean difference, from Student's t. They are
+    None if there are fewer than two seeds, or if the same nonzero difference occurs for every seed (which happens with
+    accuracies on few samples), because the spread cannot be estimated then.
     """
 
     n: int
@@ -207,13 +208,13 @@ class PairedComparison:
 
     @property
     def verdict(self) -> Verdict:
-        """Better or worse if the interval excludes zero."""
+        """The outcome of the comparison: "better" or "worse" if the interval excludes zero."""
         if self.low is None or self.high is None:
             return "not comparable"
         return "better" if self.low > 0 else "worse" if self.high < 0 else "no significant difference"
 
     def sentence(self, ours: str, theirs: str) -> str:
-        """Return the comparison in words. The differences are shares, shown as percentage points."""
+        """Return the comparison in words. Differences are stored as fractions and printed as percentage points."""
         if self.mean is None:
             return f"{ours} and {theirs} have no seed in common and cannot be compared."
         if self.low is None or self.high is None:

@@ -1,4 +1,4 @@
-"""The definition of a sweep: the contents of sweep.toml, and the trials that follow from it."""
+"""The definition of a sweep: the contents of sweep.toml, and the trials that they define."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from deeplda.experiments.recipes import read_recipe
 from deeplda.io import read_toml, write_text
 from deeplda.training.config import LDA_SETTINGS, RunConfig, as_toml, first_mistake, merged, with_absolute_paths
 
-# More than anyone runs. A few lines of TOML can define more trials than fit in memory.
+# More than anyone would run. A few lines of TOML can define more trials than fit in memory.
 _MOST_TRIALS = 100_000
 # Most file systems limit names to 255 bytes.
 _LONGEST_NAME = 200
@@ -29,13 +29,13 @@ _WITHOUT_EFFECT: dict[object, set[str]] = {
     "cce": {*LDA_SETTINGS, "subclasses"},
 }
 
-# Settings by their names in run.toml, and the values of the axes of a grid.
+# Settings by their names in run.toml, and the values on each axis of a grid.
 TrialSettings = dict[str, object]
 Grid = dict[str, list[object]]
 
 
 class SearchPlan(BaseModel):
-    """A search: the number of trials, and the seed of both the search and every training run."""
+    """A search: the number of trials, and the seed for both the search and every training run."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -44,15 +44,16 @@ class SearchPlan(BaseModel):
 
 
 class SweepDefinition(BaseModel):
-    """One or more grids, or a search, around settings that all trials share.
+    """One or more grids, or a search, together with the settings that all trials share.
 
     Attributes:
         table: the number of the paper's table that this sweep reproduces.
-        scale: of such a table: "full" as in the paper, "quick" reduced, "changed" if the user changed settings.
+        scale: the scale of such a table: "full" is the paper's, "quick" is reduced, and "changed" means that the user
+            changed settings.
         storage: URL, without user and password, of the database that holds the state of the trials, if there is one.
-        settings: settings of all trials. If they include an objective, their alpha and statistic belong to it and do
-            not apply to trials with another objective.
-        grids: the values of each axis; `[grid]` in the file, or several `[[grid]]`.
+        settings: settings for all trials. If they include an objective, their alpha and statistic belong to it and do
+            not apply to trials with a different objective.
+        grids: the values on each axis, written as `[grid]` or as several `[[grid]]` sections in the file.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -72,7 +73,7 @@ class SweepDefinition(BaseModel):
     @model_validator(mode="after")
     def _grid_or_search(self) -> Self:
         if bool(self.grids) == (self.search is not None):
-            raise ValueError("a sweep is either a grid or a search: give one of the two")
+            raise ValueError("a sweep is either a grid or a search: define exactly one of the two")
         if self.search is not None and self.settings.get("objective", "lda") not in ("lda", "rdlda"):
             raise ValueError(f"a search draws alpha and statistic, which {self.settings['objective']} does not have")
         for name, values in self.axes():
@@ -91,7 +92,7 @@ class SweepDefinition(BaseModel):
         recipe = found.pop("recipe", None)
         if not isinstance(recipe, str | None):
             raise InputError(f"{file}: recipe is {recipe!r}, need the name of a recipe or of a TOML file")
-        # Validated before the recipe is merged in: the file may contain values of any type.
+        # Validate before merging in the recipe, because the file may contain values of any type.
         own = cls.parse(found, str(file))
         if recipe is None:
             return own
@@ -112,7 +113,7 @@ class SweepDefinition(BaseModel):
             yield from grid.items()
 
     def _replaces(self, name: str) -> bool:
-        """Whether a setting is an axis of every grid, so that its shared value is never used.
+        """Return whether a setting is an axis of every grid, so that its shared value is never used.
 
         The shared objective is always used: it decides which trials use the shared alpha and statistic.
         """
@@ -120,13 +121,14 @@ class SweepDefinition(BaseModel):
 
     @property
     def data(self) -> str:
-        """Name or path of the data."""
+        """The name or path of the data source."""
         return str(self.settings.get("data", RunConfig.model_fields["data"].default))
 
     def trials(self) -> dict[str, TrialSettings]:
-        """Return each trial's own settings by the name of the trial; those of a search are drawn when it starts.
+        """Return each trial's own settings, keyed by trial name.
 
-        In a grid the seed varies slowest, so that every combination has one result before any has two.
+        The settings of a search trial are drawn when the trial starts, so they are empty here. In a grid, the seed
+        varies slowest, so that every combination has one result before any has two.
         """
         if self.search is not None:
             return {f"search-{number:03}": {} for number in range(self.search.trials)}
@@ -137,7 +139,7 @@ class SweepDefinition(BaseModel):
         return found
 
     def config(self, own: TrialSettings) -> RunConfig:
-        """Return all settings of a trial with these own settings. Raises InputError if they are invalid together."""
+        """Return all settings of a trial, given its own settings. Raises InputError if they are invalid together."""
         shared, objective = dict(self.settings), own.get("objective")
         if objective in ("dlda", "cce"):
             shared.pop("alpha", None)
@@ -145,7 +147,7 @@ class SweepDefinition(BaseModel):
         return RunConfig.parse(with_absolute_paths(chosen), "the settings")
 
     def states_objectives(self) -> bool:
-        """Whether no trial depends on the default objective, or on an objective's default alpha and statistic."""
+        """Return whether no trial relies on the default objective, or on an objective's default alpha or statistic."""
         shared = self.settings.get("objective")
         for grid in self.grids:
             for objective in grid.get("objective", [shared]):
@@ -174,7 +176,7 @@ class SweepDefinition(BaseModel):
                 yield {"objective": objective, **dict(zip(axes, values, strict=True)), "seed": seed}
 
     def difference(self, other: SweepDefinition) -> str | None:
-        """Return the first difference to `other`, as in "epochs 4, not 5", or None if there is none."""
+        """Return the first difference from `other`, such as "epochs 4, not 5", or None if there is none."""
         mine, its = self._flat(), other._flat()
         for name in mine | its:
             here, there = mine.get(name), its.get(name)
@@ -204,18 +206,18 @@ class SweepDefinition(BaseModel):
 
 
 def sweep_file(folder: Path) -> Path:
-    """Return the path of a sweep's definition; a folder that has this file is the folder of a sweep."""
+    """Return the path of a sweep's definition; a folder that contains this file is a sweep folder."""
     return folder / "sweep.toml"
 
 
 def paper_table(number: Literal[1, 2, 3], scale: Literal["full", "quick"]) -> SweepDefinition:
-    """Return the sweep of one of the paper's tables, at full scale or at a fraction of the cost."""
+    """Return the sweep for one of the paper's tables, at full scale or at a fraction of the cost."""
     quick = "-quick" if scale == "quick" else ""
     return SweepDefinition.read(Path(__file__).parent / "paper_tables" / f"table{number}{quick}.toml")
 
 
 def trial_name(settings: TrialSettings) -> str:
-    """Return the name of a trial, which is also that of its folder: `rdlda-alpha0.2-seed0`."""
+    """Return the name of a trial and its folder, such as `rdlda-alpha0.2-seed0`."""
     parts = [str(settings.get("objective", "lda"))]
     parts += [f"{name}{_short(value)}" for name, value in settings.items() if name != "objective"]
     name = re.sub(r"[^A-Za-z0-9._-]", "_", "-".join(parts))

@@ -1,4 +1,4 @@
-"""The progress of a sweep, and its display: a live table on a terminal, plain lines elsewhere."""
+"""The progress of a sweep, displayed as a live table on a terminal and as plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ class SweepStatus:
     """The state of a sweep at one moment.
 
     Attributes:
-        done: validation accuracy by trial.
-        failed: error message by trial.
-        seconds_left: an estimate; None unless a trial is done and another is running.
+        done: validation accuracy by trial name.
+        failed: error message by trial name.
+        seconds_left: the estimated time left; None unless at least one trial is done and another is running.
     """
 
     trials: int
@@ -64,7 +64,7 @@ class SweepStatus:
 
 
 def sweep_status(sweep: Sweep) -> SweepStatus:
-    """Return the state of a sweep now, across all its workers."""
+    """Return the current state of a sweep, across all its workers."""
     current = sweep.current_attempts()
     results = {name: attempt.result for name, attempt in current.items() if attempt.status == "done" and attempt.result}
     running = tuple(_running(sweep, attempt) for attempt in current.values() if attempt.status == "running")
@@ -90,7 +90,7 @@ def _running(sweep: Sweep, attempt: Attempt) -> RunningTrial:
 
 
 def _best(current: dict[str, Attempt], results: dict[str, TrialResult]) -> BestTrials | None:
-    """Choose among the settings with the most seeds: with few seeds the luckiest would win."""
+    """Return the best settings among those with the most seeds; with few seeds, the luckiest settings would win."""
     groups: dict[str, list[str]] = {}
     for name in results:
         groups.setdefault(json.dumps(_without_seed(current[name]), sort_keys=True), []).append(name)
@@ -114,7 +114,7 @@ def _seconds_left(running: tuple[RunningTrial, ...], waiting: int, done: dict[st
 
 
 class SweepDisplay:
-    """Shows the progress of a sweep on stderr while the block runs."""
+    """A context manager that shows the progress of a sweep on stderr while its block runs."""
 
     def __init__(self, sweep: Sweep, *, quiet: bool = False) -> None:
         self.console = Console(file=sys.stderr, highlight=False, markup=False, soft_wrap=True, quiet=quiet)
@@ -177,7 +177,7 @@ def summary_lines(status: SweepStatus) -> list[str]:
     """Describe the progress, the failed trials, the best settings and the time left."""
     lines = [f"{len(status.done)} of {status.trials} done, {len(status.running)} running, {status.waiting} waiting"]
     if status.pruned:
-        lines.append(f"{len(status.pruned)} stopped early, being below the median")
+        lines.append(f"{len(status.pruned)} stopped early for being below the median")
     lines += [f"failed: {name}: {error}" for name, error in status.failed.items()]
     if best := status.best:
         lines.append(f"best by validation: {best.name}, {percent(best.validation)} ({counted(best.seeds, 'seed')})")
@@ -187,7 +187,7 @@ def summary_lines(status: SweepStatus) -> list[str]:
 
 
 def news(before: SweepStatus | None, now: SweepStatus) -> list[str]:
-    """Describe what has changed since `before`, one line per event."""
+    """Describe the changes since `before`, with one line per event."""
     if before is None:
         return summary_lines(now)
     running = {trial.name: trial for trial in before.running}

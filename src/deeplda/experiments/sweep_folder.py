@@ -1,4 +1,4 @@
-"""The folder of a sweep: its definition, its queue of trials, the runs of its trials, and the locks of its workers."""
+"""A sweep folder: the sweep's definition, its queue of trials, their run folders, and the workers' locks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from deeplda.experiments.trial_queue import Attempt, TrialQueue
 
 @dataclass(frozen=True)
 class Sweep:
-    """An open sweep. `trials` contains each trial's own settings by the name of the trial."""
+    """An open sweep. `trials` contains each trial's own settings, keyed by trial name."""
 
     folder: Path
     definition: SweepDefinition
@@ -36,7 +36,7 @@ class Sweep:
         return {name: current[name] for name in self.trials if name in current}
 
     def settled(self) -> bool:
-        """Whether every trial is done, pruned or failed."""
+        """Return whether every trial is done, pruned or failed."""
         current = self.current_attempts()
         return len(current) == len(self.trials) and all(attempt.settled for attempt in current.values())
 
@@ -46,16 +46,16 @@ def open_sweep(
 ) -> Sweep:
     """Join the sweep in `folder`, or start it there, and enqueue the trials that are not in the queue yet.
 
-    Without a `definition`, the one in the folder is used. `url` is that of a database for the state of the trials,
-    which is otherwise kept in the folder. With `retry`, failed trials are enqueued again. Raises InputError if the
-    folder or the storage has a different sweep.
+    `definition` defaults to the one in the folder. `url` is the URL of a database for the state of the trials; by
+    default, the state is kept in the folder. With `retry`, failed trials are enqueued again. Raises InputError if the
+    folder or the storage contains a different sweep.
     """
     public = None if url is None else public_url(url)
     if definition is not None:
         _valid_trials(definition)
         definition = definition.model_copy(update={"storage": public})
     elif not sweep_file(folder).exists():
-        raise InputError(f"{folder} is not the folder of a sweep: it has no {sweep_file(folder).name}")
+        raise InputError(f"{folder} is not a sweep folder: it has no {sweep_file(folder).name}")
     with exclusive(folder):
         definition = _agreed(folder, definition, public)
         trials = _valid_trials(definition)
@@ -69,7 +69,7 @@ def open_sweep(
 
 @contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
-    """Create `folder` if needed and lock it, so that one process at a time sets it up or writes a summary of it."""
+    """Create `folder` if needed and lock it, so that only one process at a time sets it up or writes its summary."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         stream = (folder / ".lock").open("a+b", buffering=0)
@@ -88,7 +88,7 @@ def _valid_trials(definition: SweepDefinition) -> dict[str, TrialSettings]:
 
 
 def _agreed(folder: Path, definition: SweepDefinition | None, public: str | None) -> SweepDefinition:
-    """Return the definition in the folder after checking that the given one is the same; else the given one."""
+    """Return the folder's definition after checking that the given one agrees; if it has none, return the given one."""
     file = sweep_file(folder)
     if definition is not None and not file.exists():
         return definition
@@ -96,21 +96,21 @@ def _agreed(folder: Path, definition: SweepDefinition | None, public: str | None
     if there.storage != public:
         what = f"{folder} keeps the state of its trials in {there.storage or 'the folder itself'}"
         if there.storage:
-            raise InputError(f"{what}: pass its URL as --storage")
+            raise InputError(f"{what}: pass the URL of this database as --storage")
         add = f'add storage = "{public}" at the top of {file.name}'
-        raise InputError(f"{what}: leave --storage out or, if the sweep has not been started yet, {add}")
+        raise InputError(f"{what}: omit --storage or, if the sweep has not been started yet, {add}")
     if definition is not None and (found := there.difference(definition)):
-        do = f"leave it out, choose another --sweep folder, or edit {file.name}"
+        do = f"use the original value, choose another --sweep folder, or edit {file.name}"
         raise InputError(f"{folder} was defined with {found}: {do}")
     return there
 
 
 @contextmanager
 def worker_lock(folder: Path) -> Iterator[str]:
-    """Hold the lock of a new worker while the block runs; yields the name of the worker.
+    """Hold a new worker's lock while the block runs, and yield the worker's name.
 
-    The operating system releases the lock however the worker ends. After an error the unlocked file stays, so that
-    other workers on this machine see at once that this one is dead.
+    The operating system releases the lock however the worker ends. After an error, the unlocked file remains, so that
+    other workers on this machine see at once that this worker is dead.
     """
     worker = f"{platform.node()}-{os.getpid()}-{secrets.token_hex(3)}"
     file = worker_file(folder, worker)
@@ -122,12 +122,12 @@ def worker_lock(folder: Path) -> Iterator[str]:
 
 
 def worker_file(folder: Path, worker: str) -> Path:
-    """Return the path of the lock of a worker."""
+    """Return the path of a worker's lock file."""
     return folder / "workers" / f"{worker}.lock"
 
 
 def is_locked(file: Path) -> bool | None:
-    """Whether a process holds the lock of a file; None if there is no such file."""
+    """Return whether a process holds the lock on a file, or None if there is no such file."""
     try:
         with file.open("r+b", buffering=0) as stream:
             _lock(stream, wait=False)
@@ -139,9 +139,9 @@ def is_locked(file: Path) -> bool | None:
 
 
 def _lock(stream: FileIO, *, wait: bool = True) -> None:
-    """Lock an open file until it is closed. Raises BlockingIOError if it is locked and `wait` is false."""
+    """Lock an open file until it is closed. Raises BlockingIOError if it is already locked and `wait` is false."""
     try:
         import fcntl
     except ImportError:
-        raise InputError("sweeps need the file locks of Linux or macOS, which this system does not have") from None
+        raise InputError("sweeps need file locks, which this system does not have: use Linux or macOS") from None
     fcntl.flock(stream, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))

@@ -1,4 +1,4 @@
-"""The storage that the workers of a sweep share: an Optuna study, in a journal file or in a database."""
+"""The storage that a sweep's workers share: an Optuna study, in a journal file or in a database."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from optuna.study import StudyDirection
 
 from deeplda.errors import InputError, TrainingError
 
-# Two machines that create the tables of an empty database at the same moment make each other fail once.
+# If two machines create the tables of an empty database at the same moment, both may fail once.
 _TRIES = 5
 _BLOCK = 4096
 
 
 @contextmanager
 def reporting_lost_storage() -> Iterator[None]:
-    """Convert the errors of a storage that becomes unreachable in this block to TrainingError."""
+    """Convert errors from a storage that becomes unreachable in this block to TrainingError."""
     try:
         yield
     except StorageInternalError as error:
         what = f"the storage cannot be reached ({str(error.__cause__ or error).splitlines()[0]})"
-        raise TrainingError(f"{what}; the runs are saved: run the same command again") from None
+        raise TrainingError(f"{what}, but the runs are saved: run the same command again to continue") from None
 
 
 def open_study(name: str, folder: Path, url: str | None, *, prune: bool) -> tuple[optuna.Study, BaseStorage]:
     """Open or create the study of a sweep, in the database at `url` or in a journal in `folder`.
 
-    A database holds many studies, identified by `name`. A journal holds one, which keeps its name if the folder is
-    renamed. With `prune`, trials below the median of the others at the same epoch may be stopped early. Raises
+    A database can hold many studies, identified by `name`. A journal holds only one, which keeps its name if the folder
+    is renamed. With `prune`, trials below the median of the other trials at the same epoch may be stopped early. Raises
     InputError if the storage is unusable.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -51,12 +51,12 @@ def open_study(name: str, folder: Path, url: str | None, *, prune: bool) -> tupl
         study_name=name, storage=storage, direction="maximize", pruner=pruner, load_if_exists=True
     )
     if study.directions != [StudyDirection.MAXIMIZE]:
-        raise InputError(f"the storage of {folder} has a study named {name} that is not a sweep of deeplda")
+        raise InputError(f"the storage of {folder} has a study named {name} that is not a deeplda sweep")
     return study, storage
 
 
 def public_url(url: str) -> str:
-    """Return the URL of a database without user and password, which may be written to files.
+    """Return the URL of a database without user and password, so that it can be written to files.
 
     Raises InputError if it is not a URL, or if workers cannot share such a database.
     """
@@ -68,14 +68,14 @@ def public_url(url: str) -> str:
     except (ArgumentError, ValueError):
         raise InputError(
             "storage is not the URL of a database",
-            need="one like postgresql+psycopg://user:password@host/database",
-            do="leave it out to keep the state in the sweep's folder",
+            need="a URL such as postgresql+psycopg://user:password@host/database",
+            do="omit --storage to keep the state in the sweep's folder",
         ) from None
     if parsed.get_backend_name() == "sqlite":
         raise InputError(
             "storage is an SQLite file, from which two workers can take the same trial",
             need="a database server such as PostgreSQL",
-            do="leave it out to use the journal in the sweep's folder, which can be shared",
+            do="omit --storage to use the journal in the sweep's folder, which workers can share",
         )
     return str(URL.create(parsed.drivername, host=parsed.host, port=parsed.port, database=parsed.database))
 
@@ -88,10 +88,12 @@ def _database(url: str) -> RDBStorage:
     reason = ""
     for _ in range(_TRIES):
         try:
-            # Connections are not kept: hours of training may pass between two accesses.
+            # Connections are not kept open, because hours of training may pass between two accesses.
             return RDBStorage(url, engine_kwargs={"poolclass": NullPool})
         except ImportError as error:
-            raise InputError(f"the driver for {public} is not installed ({error}): see SQLAlchemy's list") from None
+            raise InputError(
+                f"the driver for {public} is not installed ({error}): see SQLAlchemy's list of drivers"
+            ) from None
         except (SQLAlchemyError, RuntimeError) as error:
             reason = str(error).splitlines()[0]
             time.sleep(0.5)
@@ -99,7 +101,7 @@ def _database(url: str) -> RDBStorage:
 
 
 def _journal(folder: Path) -> JournalStorage:
-    # An absolute path, since the lock next to it is a symbolic link to it.
+    # The path must be absolute, because the lock next to the file is a symbolic link to it.
     file = (folder / "journal.jsonl").absolute()
     if file.exists() and not file.is_file():
         raise InputError(f"{file} is not a regular file: remove it and start again")
@@ -107,7 +109,7 @@ def _journal(folder: Path) -> JournalStorage:
         return JournalStorage(_Journal(file))
     except (OSError, InputError):
         raise
-    except Exception as error:  # Optuna raises almost anything for lines that are not from a journal.
+    except Exception as error:  # Optuna can raise almost anything for lines that are not from a journal.
         raise _corrupt(file, error) from None
 
 
@@ -119,7 +121,8 @@ def _corrupt(file: Path, error: Exception) -> InputError:
 class _Journal(JournalFileBackend):
     """Optuna's journal, made safe against a full disk.
 
-    A partially written line is removed: Optuna would append the next one to it, and the journal would be unreadable.
+    A partially written line is removed. Otherwise, Optuna would append the next line to it, which would make the
+    journal unreadable.
     """
 
     def __init__(self, file: Path) -> None:

@@ -1,8 +1,8 @@
-"""The workers of a sweep: each takes a trial from the queue, runs it to its end, and takes the next.
+"""The workers of a sweep: each takes a trial from the queue, runs it to its end, and takes the next one.
 
-Workers take over the trials of dead ones. A worker on the same machine is dead if nobody holds its lock. For workers on
-other machines only the heartbeat in the storage is visible. Clocks are never compared: a worker counts as dead if its
-heartbeat has not changed for a while on the observer's clock.
+Workers take over the trials of dead workers. A worker on the same machine is dead if no process holds its lock. For
+workers on other machines, only the heartbeat in the storage is visible. Clocks are never compared: a worker counts as
+dead if its heartbeat has not changed for a while by the observer's clock.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _LEARNING_RATE_FACTOR = 10
 
 
 class PrunedError(Exception):
-    """The trial is stopped early because others are better."""
+    """The trial is stopped early because other trials are better."""
 
 
 class TrialProgress(Progress):
-    """Prints nothing, and passes each epoch's validation accuracy to `report`."""
+    """Progress that prints nothing and passes each epoch's validation accuracy to `report`."""
 
     def __init__(self, report: Callable[[int, float], None]) -> None:
         self._report = report
@@ -57,26 +57,27 @@ class TrialProgress(Progress):
         super().start(config, data, counters, notes)
 
     def epoch(self, row: EpochRow, counters: Counters) -> None:
-        # The autoencoder that is trained first for subclasses has reconstruction scores instead.
+        # With subclasses, an autoencoder is trained first, and its epochs have reconstruction scores instead.
         if isinstance(row.validation, Scores):
             self._report(counters.epoch, row.validation.accuracy)
 
 
 def require_validation(data: Data) -> None:
-    """Raise InputError if there is no validation part, by which a sweep chooses."""
+    """Raise InputError if there is no validation set, which a sweep needs to compare trials."""
     if len(data.val) == 0:
-        do = "add one; if train_on_all is set, pass --no-train-on-all, or set it to false in sweep.toml"
-        raise InputError(f"{data.name} has no validation part, by which a sweep chooses: {do}")
+        do = "add one or, if train_on_all is set, pass --no-train-on-all or set it to false in sweep.toml"
+        raise InputError(f"{data.name} has no validation set, which a sweep needs to compare trials: {do}")
 
 
 def work(sweep: Sweep, stop: Callable[[], bool]) -> None:
-    """Run trials until all are settled or `stop` returns true; then the current trial is saved and enqueued again.
+    """Run trials until all are settled or `stop` returns true.
 
-    While other workers run the last trials, this one waits, in case one of them dies.
+    If stopped, the worker saves the current trial and enqueues it again. While other workers run the last trials, this
+    worker waits, in case one of them dies.
     """
 
     def skip(name: str) -> bool:
-        """Whether a waiting trial cannot be run now: it was added to the definition later, or its run is locked."""
+        """Return whether a waiting trial cannot run now: it was added to the definition later, or its run is locked."""
         return name not in sweep.trials or _is_run_locked(sweep, name)
 
     with worker_lock(sweep.folder) as worker, reporting_lost_storage():
@@ -93,12 +94,12 @@ def work(sweep: Sweep, stop: Callable[[], bool]) -> None:
                 return
             else:
                 time.sleep(_IDLE_SECONDS)
-                # A worker may have died after ending an attempt and before enqueueing the trial again.
+                # A worker may have died after ending an attempt but before enqueueing the trial again.
                 sweep.queue.enqueue(sweep.trials)
 
 
 def update_trials_csv(sweep: Sweep) -> None:
-    """Rewrite trials.csv with all trials that are finished by now."""
+    """Rewrite trials.csv with all trials that have finished so far."""
     with exclusive(sweep.folder):
         write_trials(sweep.folder, sweep.definition)
 
@@ -108,14 +109,14 @@ def _is_run_locked(sweep: Sweep, name: str) -> bool:
 
 
 def _run(sweep: Sweep, attempt: Attempt, stop: Callable[[], bool]) -> None:
-    """Run an attempt and record how it ends."""
+    """Run an attempt and record its outcome."""
     queue = sweep.queue
 
     def report(epoch: int, accuracy: float) -> None:
         if queue.report(attempt, epoch, accuracy):
             raise PrunedError
 
-    # After a LostTrialError another worker has the trial, and its checkpoints.
+    # After a LostTrialError, another worker owns the trial and its checkpoints.
     with suppress(LostTrialError), heartbeat(lambda count: queue.annotate(attempt, "beat", count)) as lost:
         try:
             queue.finish(attempt, _train(sweep, attempt, TrialProgress(report), lambda: stop() or lost()))
@@ -124,7 +125,7 @@ def _run(sweep: Sweep, attempt: Attempt, stop: Callable[[], bool]) -> None:
         except StoppedError:
             queue.requeue(attempt)
         except OSError:
-            # Usually a full disk. Enqueue the trial again if that can still be written.
+            # The disk is usually full. Enqueue the trial again if that can still be written.
             with suppress(OSError):
                 queue.requeue(attempt)
             raise
@@ -137,26 +138,26 @@ def _run(sweep: Sweep, attempt: Attempt, stop: Callable[[], bool]) -> None:
 
 def _train(sweep: Sweep, attempt: Attempt, progress: Progress, stop: Callable[[], bool]) -> TrialResult:
     """Start or resume the run of a trial."""
-    # A grid's settings come from the definition, never from the storage: others may write there, and settings can name
-    # code to run.
+    # A grid's settings come from the definition, never from the storage, because others may write to the storage, and
+    # settings can name code to run.
     own = sweep.trials[attempt.name]
     if sweep.definition.search is not None:
         own = draw(sweep.queue.study, sweep.queue.trial_id(attempt), attempt.number, sweep.definition)
         sweep.queue.annotate(attempt, "settings", own)
     config, folder = sweep.definition.config(own), sweep.run_folder(attempt.name)
     if (folder / "run.toml").exists() and RunConfig.read(folder / "run.toml").to_toml() != config.to_toml():
-        raise InputError(f"{folder} has a run with other settings: remove it, or choose another --sweep folder")
+        raise InputError(f"{folder} has a run with different settings: remove it, or choose another --sweep folder")
     summary = run_to_end(config, folder, progress, stop, stages=sweep.folder / "stages").summary
     if not isinstance(summary.validation, Scores):
-        raise InputError(f"{folder} has no validation accuracy, by which a sweep chooses")
+        raise InputError(f"{folder} has no validation accuracy, which a sweep needs to compare trials")
     return TrialResult(validation=summary.validation.accuracy, seconds=summary.seconds)
 
 
 def draw(study: Study, trial_id: int, number: int, definition: SweepDefinition) -> TrialSettings:
-    """Draw the settings of a trial of a search with TPE, based on the finished trials.
+    """Draw the settings of a search trial with TPE, based on the finished trials.
 
-    The sampler is seeded by the search's seed and the number of the trial: no two workers draw the same settings, and a
-    search with one worker is reproducible.
+    The sampler's seed combines the search's seed with the trial's number, so no two workers draw the same settings, and
+    a search with one worker is reproducible.
     """
     assert definition.search is not None
     base = definition.config({})
@@ -173,11 +174,11 @@ def draw(study: Study, trial_id: int, number: int, definition: SweepDefinition) 
 
 
 def run_workers(folder: Path, url: str | None, count: int, stop: Callable[[], bool]) -> None:
-    """Run `count` worker processes, which share this process's threads, until they end or `stop` returns true."""
+    """Run `count` worker processes, with this process's threads split among them, until they end or `stop` is true."""
     context = multiprocessing.get_context("spawn")
     arguments = (folder, url, max(1, torch.get_num_threads() // count), os.getpid())
     processes = [context.Process(target=_worker_process, args=arguments) for _ in range(count)]
-    # The processes inherit that Ctrl-C is ignored: this process tells them to stop.
+    # The worker processes inherit this setting and ignore Ctrl-C, because this process tells them to stop.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         for process in processes:
@@ -188,7 +189,7 @@ def run_workers(folder: Path, url: str | None, count: int, stop: Callable[[], bo
         while any(process.is_alive() for process in processes) and not stop():
             time.sleep(0.1)
         for process in processes:
-            process.terminate()  # without effect on a process that has ended
+            process.terminate()  # has no effect on a process that has ended
         for process in processes:
             process.join()
     except BaseException:
@@ -201,7 +202,7 @@ def run_workers(folder: Path, url: str | None, count: int, stop: Callable[[], bo
 
 
 def _worker_process(folder: Path, url: str | None, threads: int, parent: int) -> None:
-    """Work until SIGTERM arrives or the parent process is gone."""
+    """Run a worker until SIGTERM arrives or the parent process is gone."""
     torch.set_num_threads(threads)
     warnings.showwarning = print_warning
     with asked_to_stop(signal.SIGTERM) as stopped:

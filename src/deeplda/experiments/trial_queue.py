@@ -1,8 +1,8 @@
-"""The queue from which the workers of a sweep take trials: each trial is done exactly once.
+"""The queue from which a sweep's workers take trials, so that each trial is done exactly once.
 
 A trial is identified by its name and may need several attempts: if a worker is stopped or dies, its attempt ends, and
 a new attempt at the same trial is enqueued, which resumes from the checkpoint in the run folder. Attempts are Optuna
-trials. Everything rests on two operations that are atomic in every storage: only one worker can claim a waiting
+trials. The queue relies on two operations that are atomic in every storage: only one worker can claim a waiting
 attempt, and an attempt can end only once.
 """
 
@@ -32,14 +32,14 @@ _STATUS: dict[TrialState, Status] = {
 _PRECEDENCE: tuple[Status, ...] = ("done", "pruned", "running", "waiting", "failed")
 # After this many deaths in a row without a finished epoch, the trial itself is probably the cause.
 _MOST_DEATHS = 3
-# Attribute of studies since 0.2; before, rdlda without a statistic meant Wilks' statistic.
+# Attribute of studies created since deeplda 0.2; before that, rdlda without a statistic meant Wilks' statistic.
 _SEMANTICS = "objectives of deeplda 0.2"
 
 _Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class LostTrialError(Exception):
-    """Another worker has ended this worker's attempt, taking this worker for dead."""
+    """Another worker has ended this worker's attempt because it considered this worker dead."""
 
 
 class TrialResult(BaseModel):
@@ -52,15 +52,16 @@ class TrialResult(BaseModel):
 
 
 class Attempt(BaseModel):
-    """One attempt at a trial. It is validated, since anyone with access to the storage can write to it.
+    """One attempt at a trial, which is validated because anyone with access to the storage can write to it.
 
     Attributes:
         status: "abandoned" if the attempt was stopped, its worker died, or it was a duplicate.
-        settings: the trial's own settings, without those that all trials share.
+        settings: the trial's own settings, without the settings that all trials share.
         drawn: the parameters that a search drew.
-        worker: the name of the worker, which is also that of its lock file; `beat` counts its heartbeats.
+        worker: the worker's name, which is also the name of its lock file; `beat` counts its heartbeats.
         accuracy: validation accuracy by epoch.
-        error, ended: why a failed or an abandoned attempt ended.
+        error: the reason why a failed attempt ended.
+        ended: the reason why an abandoned attempt ended.
     """
 
     model_config = ConfigDict(strict=True, frozen=True)
@@ -85,7 +86,7 @@ class Attempt(BaseModel):
 
     @classmethod
     def of(cls, trial: FrozenTrial) -> Attempt:
-        """Convert an Optuna trial. Raises InputError if it is not one that a worker wrote."""
+        """Convert an Optuna trial. Raises InputError if its contents are not what a worker would write."""
         noted = trial.user_attrs
         status = _STATUS.get(trial.state) or ("abandoned" if noted.get("error") is None else "failed")
         known = {"number": trial.number, "status": status, "drawn": trial.params, "accuracy": trial.intermediate_values}
@@ -99,19 +100,19 @@ class Attempt(BaseModel):
     @model_validator(mode="after")
     def _done_with_a_result(self) -> Self:
         if self.status == "done" and self.result is None:
-            raise ValueError("it is done, but has no result")
+            raise ValueError("it is done but has no result")
         return self
 
 
 class TrialQueue:
-    """Reads and writes the attempts of one study."""
+    """The attempts of one study, which workers claim, update and end."""
 
     def __init__(self, study: Study, storage: BaseStorage) -> None:
         self.study, self._storage = study, storage
         self._study_id = storage.get_study_id_from_name(study.study_name)
 
     def require_same(self, definition: SweepDefinition) -> None:
-        """Raise InputError if the study was begun with other shared settings, or with settings of another meaning."""
+        """Raise InputError if the study was started with different shared settings, or if their meaning has changed."""
         known = self.study.user_attrs.get("settings")
         shared = definition.settings
         if known is None:
@@ -120,13 +121,13 @@ class TrialQueue:
         elif known != shared:
             other = ", ".join(sorted(name for name in known | shared if known.get(name) != shared.get(name)))
             raise InputError(
-                f"the storage already has a sweep named {self.study.study_name} with a different {other}: choose "
-                "another --sweep folder or, if it is the same sweep, pass the same settings, including paths"
+                f"the storage already has a sweep named {self.study.study_name} that differs in {other}: choose "
+                "another --sweep folder, or pass the same settings, including paths, if it is the same sweep"
             )
         elif _SEMANTICS not in self.study.user_attrs and not definition.states_objectives():
             raise InputError(
-                "the sweep was begun with deeplda 0.1, where the default objective was rdlda, with statistic wilks and "
-                "alpha 1: state objective, alpha and statistic in its sweep.toml, remove its journal.jsonl and start "
+                "the sweep was started with deeplda 0.1, whose default objective was rdlda with statistic wilks and "
+                "alpha 1: set objective, alpha and statistic in its sweep.toml, remove its journal.jsonl and start "
                 "again; finished trials are kept"
             )
 
@@ -135,7 +136,7 @@ class TrialQueue:
         return [Attempt.of(trial) for trial in self.study.get_trials(deepcopy=False)]
 
     def current_attempts(self) -> dict[str, Attempt]:
-        """Return the attempt that counts for each trial; trials with only abandoned attempts are missing."""
+        """Return the attempt that counts for each trial; trials with only abandoned attempts are omitted."""
         live = [attempt for attempt in self.attempts() if attempt.name and attempt.status != "abandoned"]
         found: dict[str, Attempt] = {}
         for attempt in sorted(live, key=lambda attempt: _PRECEDENCE.index(attempt.status)):
@@ -143,7 +144,7 @@ class TrialQueue:
         return found
 
     def enqueue(self, trials: Mapping[str, TrialSettings], *, retry: bool = False) -> None:
-        """Enqueue the trials that have no current attempt; with `retry`, also those that failed."""
+        """Enqueue the trials that have no current attempt and, with `retry`, the trials that failed."""
         current = self.current_attempts()
         drawn = {attempt.name: attempt.drawn for attempt in self.attempts() if attempt.drawn}
         for name, settings in trials.items():
@@ -152,7 +153,7 @@ class TrialQueue:
                 self._enqueue(name, settings, drawn.get(name, {}))
 
     def claim(self, worker: str, machine: str, skip: Callable[[str], bool]) -> Attempt | None:
-        """Take the first waiting trial whose name is not to be skipped; None if there is none."""
+        """Claim the first waiting trial for which `skip` returns false; return None if there is none."""
         for attempt in self.attempts():
             if attempt.status != "waiting" or skip(attempt.name) or not self._set(attempt, TrialState.RUNNING):
                 continue
@@ -165,7 +166,7 @@ class TrialQueue:
         return None
 
     def _is_duplicate(self, mine: Attempt) -> bool:
-        """Whether the trial is done or has an older active attempt: two workers may have enqueued it at once."""
+        """Return whether the trial is done or has an older active attempt; two workers may have enqueued it at once."""
         others = [other for other in self.attempts() if other.name == mine.name and other.number != mine.number]
         blocking = {other.status for other in others if other.number < mine.number} - {"failed", "abandoned"}
         return bool(blocking) or any(other.status in ("done", "pruned") for other in others)
@@ -178,7 +179,10 @@ class TrialQueue:
             raise LostTrialError(attempt.name) from None
 
     def report(self, attempt: Attempt, epoch: int, accuracy: float) -> bool:
-        """Store an epoch's validation accuracy; return whether to prune the trial. Raises LostTrialError."""
+        """Store an epoch's validation accuracy, and return whether to prune the trial.
+
+        Raises LostTrialError if the attempt has ended.
+        """
         trial_id = self.trial_id(attempt)
         try:
             self._storage.set_trial_intermediate_value(trial_id, epoch, accuracy)
@@ -187,28 +191,28 @@ class TrialQueue:
         return self.study.pruner.prune(self.study, self._storage.get_trial(trial_id))
 
     def finish(self, attempt: Attempt, result: TrialResult) -> None:
-        """Mark the trial as done. Raises LostTrialError."""
+        """Mark the trial as done. Raises LostTrialError if the attempt has ended."""
         self.annotate(attempt, "result", result.model_dump())
         self._end(attempt, TrialState.COMPLETE, result.validation)
 
     def prune(self, attempt: Attempt) -> None:
-        """Mark the trial as pruned, with the accuracy of its last epoch. Raises LostTrialError."""
+        """Mark the trial as pruned, with its last epoch's accuracy. Raises LostTrialError if the attempt has ended."""
         by_epoch = self._storage.get_trial(self.trial_id(attempt)).intermediate_values
         self._end(attempt, TrialState.PRUNED, by_epoch[max(by_epoch)])
 
     def fail(self, attempt: Attempt, sentence: str) -> None:
-        """Mark the trial as failed. Raises LostTrialError."""
+        """Mark the trial as failed. Raises LostTrialError if the attempt has ended."""
         self.annotate(attempt, "error", sentence)
         self._end(attempt, TrialState.FAIL)
 
     def requeue(self, attempt: Attempt, reason: Literal["stopped", "died"] = "stopped") -> None:
-        """Put the trial back into the queue because its worker stops or has died."""
+        """Put the trial back into the queue because its worker was stopped or has died."""
         if self._abandon(attempt, reason):
             now = Attempt.of(self._storage.get_trial(self.trial_id(attempt)))
             self._enqueue(now.name, now.settings, now.drawn)
 
     def requeue_dead(self, attempt: Attempt) -> None:
-        """Put the trial of a dead worker back into the queue; mark it as failed if its workers keep dying."""
+        """Put a dead worker's trial back into the queue, or mark it as failed if its workers keep dying."""
         earlier = [other for other in self.attempts() if other.name == attempt.name and other.ended == "died"]
         recent = [*earlier, attempt][-_MOST_DEATHS:]
         if len(recent) == _MOST_DEATHS and not any(other.accuracy for other in recent):
@@ -218,7 +222,7 @@ class TrialQueue:
             self.requeue(attempt, "died")
 
     def trial_id(self, attempt: Attempt) -> int:
-        """Return Optuna's id of the attempt."""
+        """Return Optuna's id for the attempt."""
         return self._storage.get_trial_id_from_study_id_trial_number(self._study_id, attempt.number)
 
     def _enqueue(self, name: str, settings: TrialSettings, drawn: TrialSettings) -> None:

@@ -1,4 +1,4 @@
-"""How workers of a sweep notice that another one has died: a lock on the same machine, a heartbeat elsewhere."""
+"""Detection of dead workers in a sweep, by their locks on the same machine and by their heartbeats elsewhere."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class DeadWorkerDetector:
-    """Finds out which running attempts have lost their worker."""
+    """Detects running attempts whose worker has died."""
 
     def __init__(self, folder: Path, seconds: float = _DEAD_SECONDS) -> None:
         self._folder, self._seconds, self._machine = folder, seconds, this_machine()
         self._seen: dict[int, tuple[str | None, int, float]] = {}
 
     def is_dead(self, attempt: Attempt) -> bool:
-        """Whether the worker of a running attempt is dead."""
+        """Return whether the worker of a running attempt is dead."""
         if attempt.worker is not None and attempt.machine == self._machine:
             held = is_locked(worker_file(self._folder, attempt.worker))
             if held is not None:
@@ -38,13 +38,13 @@ class DeadWorkerDetector:
 
 
 def this_machine() -> str:
-    """Return an id that is shared by the processes of one kernel, which see each other's locks."""
+    """Return an id shared by all processes on the same kernel, which see each other's locks."""
     return _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else platform.node()
 
 
 @contextmanager
 def heartbeat(beat: Callable[[int], None], seconds: float = _BEAT_SECONDS) -> Iterator[Callable[[], bool]]:
-    """Call `beat` with 1, 2, ... while the block runs. Yields a function: has the attempt been lost?"""
+    """Call `beat` with 1, 2, ... while the block runs; yield a function that tells whether the attempt was lost."""
     over, lost = threading.Event(), threading.Event()
 
     def run() -> None:

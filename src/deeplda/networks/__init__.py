@@ -1,4 +1,4 @@
-"""Networks that embed samples: the paper's DorferNet, smaller and faster ones, and your own by name."""
+"""Networks that embed samples: the paper's DorferNet, smaller and faster networks, and your own by name."""
 
 from deeplda.networks.autoencoder import (
     Autoencoder,

@@ -1,4 +1,4 @@
-"""Autoencoders: networks that reconstruct their input from a small embedding, in which classes are then clustered."""
+"""Autoencoders: networks that reconstruct their input from a small embedding, which is used to cluster classes."""
 
 from collections.abc import Sequence
 from math import prod
@@ -18,7 +18,7 @@ from deeplda.networks.layers import (
 
 
 class EncoderDecoder(nn.Module):
-    """Base class of the autoencoders: an encoder to an embedding within (-1, 1), and a decoder back.
+    """Base class for autoencoders, which encode samples to an embedding within (-1, 1) and decode it back.
 
     Attributes:
         encoder, decoder: the two modules.
@@ -30,12 +30,12 @@ class EncoderDecoder(nn.Module):
         self.encoder, self.decoder, self.embedding_dim = encoder, decoder, embedding_dim
 
     def encode(self, inputs: Tensor) -> Tensor:
-        """Samples (n, *sample_shape) -> embedding (n, embedding_dim), within (-1, 1)."""
+        """Map samples (n, *sample_shape) to their embedding (n, embedding_dim), within (-1, 1)."""
         embedding: Tensor = self.encoder(inputs)
         return embedding
 
     def decode(self, embedding: Tensor) -> Tensor:
-        """Embedding (n, embedding_dim) -> samples (n, *sample_shape)."""
+        """Map an embedding (n, embedding_dim) to samples (n, *sample_shape)."""
         samples: Tensor = self.decoder(embedding)
         return samples
 
@@ -45,19 +45,19 @@ class EncoderDecoder(nn.Module):
 
 
 class Autoencoder(EncoderDecoder):
-    """The paper's autoencoder for images scaled to (0, 1), that is x / 255; reconstructions are within (0, 1) too.
+    """The paper's autoencoder for images scaled to (0, 1) as x / 255; its reconstructions also lie within (0, 1).
 
     The encoder consists of DorferNet's first three blocks and a linear layer, with batch normalisation and Tanh. The
-    decoder reverses it: a linear layer, then for each block an upsampling to the size before pooling and the block's
-    convolutions in reverse order, and a Sigmoid at the end. There is no dropout: it would hide parts of the image that
-    have to be reconstructed, and a bottleneck of 256 numbers constrains the network enough.
+    decoder reverses this: it has a linear layer; then, for each block, upsampling to the size before pooling and the
+    block's convolutions in reverse order; and a Sigmoid at the end. There is no dropout, because it would hide parts of
+    the image that have to be reconstructed, and a bottleneck of 256 numbers constrains the network enough.
 
     Args:
-        sample_shape: (channels, height, width) of one image: any number of channels, sides of at least 24 pixels.
-        embedding_dim: width of the embedding, 256 in the paper.
-        width: factor on the channels of every hidden layer; the embedding keeps its width.
+        sample_shape: (channels, height, width) of one image, with any number of channels and at least 24 pixels a side.
+        embedding_dim: width of the embedding; 256 in the paper.
+        width: multiplier for the number of channels in every hidden layer; the embedding keeps its width.
 
-    Raises InputError if the samples are not images or too small, if `width` leaves a layer without channels, or if
+    Raises InputError if the samples are not images or are too small, if `width` leaves a layer without channels, or if
     `embedding_dim` is less than 1.
     """
 
@@ -67,14 +67,15 @@ class Autoencoder(EncoderDecoder):
 
 
 class SmallAutoencoder(EncoderDecoder):
-    """Like `Autoencoder`, for smaller images such as the 8 x 8 digits: two blocks, with ConvNetSmall's widths.
+    """A smaller `Autoencoder`, for images such as the 8 x 8 digits, with two blocks that have ConvNetSmall's widths.
 
     Args:
-        sample_shape: (channels, height, width) of one image: any number of channels, sides of at least 4 pixels.
-        embedding_dim: width of the embedding; by default a quarter of the number of values in an image, at most 256.
-        width: factor on the channels of every hidden layer; the embedding keeps its width.
+        sample_shape: (channels, height, width) of one image, with any number of channels and at least 4 pixels a side.
+        embedding_dim: width of the embedding. The default is a quarter of the number of values in an image, but at most
+            256.
+        width: multiplier for the number of channels in every hidden layer; the embedding keeps its width.
 
-    Raises InputError as `Autoencoder` does.
+    Raises the same errors as `Autoencoder`.
     """
 
     def __init__(self, sample_shape: Sequence[int], embedding_dim: int | None = None, *, width: float = 1.0) -> None:
@@ -87,23 +88,23 @@ class SmallAutoencoder(EncoderDecoder):
 
 
 class RowAutoencoder(EncoderDecoder):
-    """An autoencoder for rows of standardised numbers, with two hidden layers before and after a Tanh embedding.
+    """An autoencoder for standardised feature vectors, with two hidden layers before and after a Tanh embedding.
 
-    The decoder ends in a linear layer, not in a Sigmoid as for images, because standardised numbers may lie outside
+    The decoder ends in a linear layer, not in a Sigmoid as for images, because standardised features may lie outside
     (0, 1).
 
     Args:
-        sample_shape: (features,) of one row.
-        embedding_dim: width of the embedding; by default the number of features, at most 16. Rows with fewer features
-            can be clustered without a bottleneck, which might lose the difference between their groups.
-        width: factor on the units of every hidden layer; the embedding keeps its width.
+        sample_shape: (features,), the shape of one sample.
+        embedding_dim: width of the embedding. The default is the number of features, but at most 16. Samples with fewer
+            features can be clustered without a bottleneck, which might lose the differences between their groups.
+        width: multiplier for the number of units in every hidden layer; the embedding keeps its width.
 
-    Raises InputError if the samples are not rows, if `width` leaves a layer without units, or if `embedding_dim` is
-    less than 1.
+    Raises InputError if the samples are not feature vectors, if `width` leaves a layer without units, or if
+    `embedding_dim` is less than 1.
     """
 
     def __init__(self, sample_shape: Sequence[int], embedding_dim: int | None = None, *, width: float = 1.0) -> None:
-        features = row_features(sample_shape, network="the autoencoder of rows")
+        features = row_features(sample_shape, network="the autoencoder for feature vectors")
         if embedding_dim is None:
             embedding_dim = min(features, 16)
         check_embedding_dim(embedding_dim)
@@ -114,9 +115,10 @@ class RowAutoencoder(EncoderDecoder):
 
 
 def build_autoencoder(sample_shape: Sequence[int], *, width: float = 1.0) -> EncoderDecoder:
-    """Build the autoencoder for samples of `sample_shape`, (features,) or (channels, height, width).
+    """Build the autoencoder for samples of shape (features,) or (channels, height, width).
 
-    Raises InputError for any other shape, for images with a side below 4, or if `width` leaves a layer empty.
+    Raises InputError if the samples have any other shape, if images have a side of less than 4 pixels, or if `width`
+    leaves a layer empty.
     """
     if len(sample_shape) == 1:
         return RowAutoencoder(sample_shape, width=width)
@@ -126,14 +128,14 @@ def build_autoencoder(sample_shape: Sequence[int], *, width: float = 1.0) -> Enc
 
 
 def reconstruction_error(reconstruction: Tensor, inputs: Tensor) -> Tensor:
-    """The paper's reconstruction error, a scalar: the mean over samples of |x - x^|^2.
+    """Return the paper's reconstruction error, the mean over samples of |x - x^|^2, as a scalar.
 
-    As in the paper's equation, the squares of a sample are summed, not averaged: divide by the number of values in a
-    sample to compare images of different sizes. Raises ValueError if the shapes differ.
+    As in the paper's equation, the squares in a sample are summed, not averaged. To compare images of different sizes,
+    divide by the number of values in a sample. Raises ValueError if the shapes differ.
     """
     if reconstruction.shape != inputs.shape:
         shapes = f"shape {tuple(reconstruction.shape)}, need the inputs' shape {tuple(inputs.shape)}"
-        raise ValueError(f"a reconstruction of {shapes}: pass the autoencoder's output for these inputs")
+        raise ValueError(f"the reconstruction has {shapes}: pass the autoencoder's output for these inputs")
     return nn.functional.mse_loss(reconstruction, inputs, reduction="sum") / len(inputs)
 
 
@@ -144,23 +146,23 @@ def _dense(inputs: int, units: int, outputs: int) -> list[nn.Module]:
 def _convolutional(
     blocks: Sequence[Sequence[int]], sample_shape: Sequence[int], embedding_dim: int
 ) -> tuple[nn.Module, nn.Module]:
-    """Build an encoder and a decoder from `blocks` as `pooled_blocks` returns them."""
+    """Build an encoder and a decoder from `blocks`, in the form returned by `pooled_blocks`."""
     check_embedding_dim(embedding_dim)
     sizes = [(sample_shape[1] >> poolings, sample_shape[2] >> poolings) for poolings in range(len(blocks) + 1)]
     hidden = (blocks[-1][-1], *sizes[-1])
 
     down = [layer for channels in blocks for layer in (*conv_group(channels), nn.MaxPool2d(2))]
-    # The output of ReLU and pooling is positive, so the response would have a mean that saturates the Tanh; batch
-    # normalisation removes the mean.
+    # The output of ReLU and pooling is never negative, so the linear layer's output would have a mean that saturates
+    # the Tanh; batch normalisation removes this mean.
     embed = [nn.Linear(prod(hidden), embedding_dim, bias=False), nn.BatchNorm1d(embedding_dim), nn.Tanh()]
     encoder = nn.Sequential(*down, nn.Flatten(), *embed)
 
     up: list[nn.Module] = [nn.Linear(embedding_dim, prod(hidden), bias=False), nn.Unflatten(1, hidden)]
     up += [nn.BatchNorm2d(hidden[0]), nn.ReLU(inplace=True)]
     for channels, size in zip(reversed(blocks), reversed(sizes[:-1]), strict=True):
-        # The size itself instead of a factor of 2, so that an odd side is restored.
+        # Upsample to the exact size instead of by a factor of 2, so that odd sides are restored.
         up += [nn.Upsample(size=size), *conv_group(channels[::-1])]
-    # The last convolution produces the image: it has a bias, and a Sigmoid replaces batch normalisation and ReLU.
+    # The last convolution produces the image, so it has a bias, and a Sigmoid replaces batch normalisation and ReLU.
     up[-3:] = [nn.Conv2d(blocks[0][1], blocks[0][0], 3, padding=1), nn.Sigmoid()]
     decoder = nn.Sequential(*up)
     he_initialise(encoder)

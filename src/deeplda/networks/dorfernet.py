@@ -1,4 +1,4 @@
-"""DorferNet: the network of the paper's experiments."""
+"""DorferNet, the network used in the paper's experiments."""
 
 from collections.abc import Sequence
 
@@ -10,23 +10,23 @@ from deeplda.networks.layers import check_embedding_dim, conv_bn_relu, conv_grou
 class DorferNet(nn.Module):
     """The network in the paper's table "DorferNet"; Dorfer et al. call it OurNet.
 
-    Images (n, channels, height, width) -> embeddings (n, embedding_dim).
+    It maps images (n, channels, height, width) to embeddings (n, embedding_dim).
 
-    The six blocks are the six parts of the table. The paper leaves three points open, and we read them as follows: the
-    output width, 10 in the table, is `embedding_dim`; dropout acts on single values, not on complete channels; if a
-    side is odd, pooling drops its last row or column. The output is never negative, because its ReLU precedes the
-    average.
+    The six blocks correspond to the six sections of the table. The paper leaves three points open, which we interpret
+    as follows: the output width, which is 10 in the table, is `embedding_dim`; dropout acts on single values, not on
+    whole channels; and if a side is odd, pooling drops its last row or column. The output is never negative, because a
+    ReLU precedes the final average pooling.
 
     Args:
-        sample_shape: (channels, height, width) of one image: any number of channels, sides of at least 24 pixels.
+        sample_shape: (channels, height, width) of one image, with any number of channels and at least 24 pixels a side.
         embedding_dim: width of the output.
-        width: factor on the channels of every hidden layer; the output keeps its width.
+        width: multiplier for the number of channels in every hidden layer; the output keeps its width.
 
-    Raises InputError if the samples are not images or too small, if `width` leaves a layer without channels, or if
+    Raises InputError if the samples are not images or are too small, if `width` leaves a layer without channels, or if
     `embedding_dim` is less than 1.
     """
 
-    # Three poolings halve the image, and the 3x3 convolution without padding needs 3 x 3 of the rest.
+    # Three pooling layers each halve the image, and the unpadded 3x3 convolution needs 3 x 3 of the remaining pixels.
     least_side = 24
 
     def __init__(self, sample_shape: Sequence[int], embedding_dim: int, *, width: float = 1.0) -> None:
@@ -47,16 +47,16 @@ class DorferNet(nn.Module):
         he_initialise(self)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Images (n, channels, height, width) -> embeddings (n, embedding_dim)."""
+        """Map images (n, channels, height, width) to embeddings (n, embedding_dim)."""
         hidden = self.block3(self.block2(self.block1(images)))
         embeddings: Tensor = self.block6(self.block5(self.block4(hidden)))
         return embeddings
 
 
 def pooled_blocks(channels: int, width: float) -> list[list[int]]:
-    """Return the channels before, between and after the convolutions of blocks 1 to 3, which end in pooling.
+    """Return the numbers of channels before, between and after the convolutions in each of blocks 1 to 3.
 
-    `channels` is the number of channels of the images.
+    These are the blocks that end in pooling. `channels` is the number of channels in the images.
     """
     c64, c128, c256 = (scaled(count, width) for count in (64, 128, 256))
     return [[channels, c64, c64], [c64, c128, c128], [c128, c256, c256, c256, c256]]

@@ -1,4 +1,4 @@
-"""FastNet: a network for small colour or grey images that trains well within a short budget."""
+"""FastNet: a network for small colour or greyscale images that trains well within a short time."""
 
 from __future__ import annotations
 
@@ -9,33 +9,34 @@ from torch import Tensor, nn
 
 from deeplda.networks.layers import check_embedding_dim, image_channels, scaled
 
-# Weight of the newest batch in the running mean and variance: a short training has few batches to forget early ones.
+# Weight of the newest batch in the running mean and variance. It is large because a short training run has few batches
+# in which to forget the early ones.
 _MOMENTUM = 0.4
-# Height and width of the patches that are whitened.
+# Height and width of the patches to whiten.
 _SIDE = 2
-# Added to the variance of each direction, for images of variance about 1, so that mere noise is not amplified.
+# Added to the variance of each direction so that mere noise is not amplified; suits images with a variance of about 1.
 _NOISE = 5e-4
 _IMAGES_AT_ONCE = 100
 
 
 class FastNet(nn.Module):
-    """Whitened patches, three groups of two 3x3 convolutions with 64, 256 and 256 channels, and a linear output.
+    """Patch whitening, three groups of two 3x3 convolutions with 64, 256 and 256 channels, and a linear output.
 
-    Images (n, channels, height, width) -> embeddings (n, embedding_dim).
+    It maps images (n, channels, height, width) to embeddings (n, embedding_dim).
 
-    It belongs to the family of Jordan's "94% on CIFAR-10 in 3.29 seconds on a single GPU" (2024): each group pools
-    right after its first convolution, so most of the arithmetic happens on small images with many channels; it uses
-    GELU, no dropout, and batch normalisation without scale; convolutions start as the identity on their input
-    channels. Our output is normalised over the batch: its variance starts at 1 whatever the weights, which gives
-    the ridge of the objective a meaning. Its scale is learnt because cross-entropy needs one; it hardly matters to an
-    LDA objective.
+    The design follows Jordan's "94% on CIFAR-10 in 3.29 seconds on a single GPU" (2024). Each group pools right after
+    its first convolution, so most of the arithmetic is done on small images with many channels. The network uses GELU,
+    no dropout, and batch normalisation without a scale, and its convolutions start as the identity on their input
+    channels. Our output is normalised over the batch, so its variance starts at 1 whatever the weights are; this gives
+    the objective's ridge a well-defined meaning. The output's scale is learnt because cross-entropy needs one; it
+    hardly matters to an LDA objective.
 
     Args:
-        sample_shape: (channels, height, width) of one image: any number of channels, sides of at least 24 pixels.
+        sample_shape: (channels, height, width) of one image, with any number of channels and at least 24 pixels a side.
         embedding_dim: width of the output.
-        width: factor on the channels of the three groups; the first layer and the output keep their width.
+        width: multiplier for the number of channels in the three groups; the first layer and the output keep theirs.
 
-    Raises InputError if the samples are not images or too small, if `width` leaves a layer without channels, or if
+    Raises InputError if the samples are not images or are too small, if `width` leaves a layer without channels, or if
     `embedding_dim` is less than 1.
     """
 
@@ -58,21 +59,22 @@ class FastNet(nn.Module):
         )
 
     def start_from(self, images: Tensor) -> None:
-        """Whiten with the patches of these images (n, channels, height, width), normalised as `forward` gets them."""
+        """Compute the whitening from images (n, channels, height, width), normalised as the inputs of `forward` are."""
         self.whitening.start_from(images)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Images (n, channels, height, width) -> embeddings (n, embedding_dim)."""
+        """Map images (n, channels, height, width) to embeddings (n, embedding_dim)."""
         embeddings: Tensor = self.output(self.groups(self.whitening(images)))
         return embeddings
 
 
 class Whitening(nn.Module):
-    """2x2 convolution whose responses on the images given to `start_from` are uncorrelated with variance near 1.
+    """A 2x2 convolution whose responses to the images passed to `start_from` are uncorrelated with variance near 1.
 
-    Images (n, channels, h, w) -> (n, 8 channels, h - 1, w - 1): the principal directions of the patches, strongest
-    first, followed by their negatives, so that both signs pass the nonlinearity that follows. The filters are not
-    trained, the bias is. Before `start_from` they are random orthogonal directions.
+    It maps images (n, channels, h, w) to responses (n, 8 * channels, h - 1, w - 1). The filters are the principal
+    directions of the patches, strongest first, followed by their negatives, so that both signs pass through the
+    nonlinearity that follows. The filters are not trained, but the bias is. Until `start_from` is called, the filters
+    are random orthogonal directions.
     """
 
     def __init__(self, channels: int) -> None:
@@ -81,17 +83,17 @@ class Whitening(nn.Module):
         self.outputs = 2 * size
         self.convolution = nn.Conv2d(channels, self.outputs, _SIDE)
         self.convolution.weight.requires_grad_(False)
-        # On the meta device there are no values to compute, and a matrix of this size may be beyond any memory.
+        # On the meta device there are no values to compute, and a matrix of this size may not fit in any memory.
         if not self.convolution.weight.is_meta:
             self._set(nn.init.orthogonal_(torch.empty(size, size)))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Images (n, channels, h, w) -> responses (n, 8 channels, h - 1, w - 1)."""
+        """Map images (n, channels, h, w) to responses (n, 8 * channels, h - 1, w - 1)."""
         responses: Tensor = self.convolution(images)
         return responses
 
     def start_from(self, images: Tensor) -> None:
-        """Compute the filters from images (n, channels, h, w), normalised as the network gets them."""
+        """Compute the filters from images (n, channels, h, w), normalised as the network's inputs are."""
         variances, directions = torch.linalg.eigh(patch_covariance(images))
         whitened = directions / (variances.clamp(min=0) + _NOISE).sqrt()
         self._set(whitened.T.flip(0))
@@ -106,7 +108,10 @@ class Whitening(nn.Module):
 
 
 def patch_covariance(images: Tensor) -> Tensor:
-    """Return the covariance of all 2x2 patches, (4 channels, 4 channels) float64, ordered like a filter's weights."""
+    """Return the covariance of all 2x2 patches, with axes ordered like a filter's weights.
+
+    The result is a float64 matrix of shape (4 * channels, 4 * channels).
+    """
     total: Tensor | float = 0.0
     products: Tensor | float = 0.0
     count = 0
@@ -132,9 +137,10 @@ def _group(inputs: int, outputs: int) -> list[nn.Module]:
 
 
 def _convolution(inputs: int, outputs: int) -> nn.Conv2d:
-    """3x3 convolution whose first filters copy the input channels; the other filters are random."""
+    """Return a 3x3 convolution whose first filters copy the input channels; the other filters are random."""
     convolution = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
-    # As nn.init.dirac_, without its loop over channels, which takes forever for a width that a broken file declares.
+    # Like nn.init.dirac_, but without its loop over channels, which would take forever for a huge width from a broken
+    # file.
     with torch.no_grad():
         copies = convolution.weight[:inputs].zero_()
         copies[:, :, 1, 1].diagonal().fill_(1)
@@ -142,7 +148,7 @@ def _convolution(inputs: int, outputs: int) -> nn.Conv2d:
 
 
 def _norm(channels: int) -> nn.BatchNorm2d:
-    """Batch normalisation without a trained scale, which the filters of the next convolution provide."""
+    """Return batch normalisation without a trained scale, which the next convolution's filters provide."""
     norm = nn.BatchNorm2d(channels, momentum=_MOMENTUM)
     norm.weight.requires_grad_(False)
     return norm

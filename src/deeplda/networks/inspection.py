@@ -1,4 +1,4 @@
-"""Inspect a network: its size before memory is allocated for it, the width of its output, its layers and their cost."""
+"""Inspect a network: its size (before any memory is allocated), its output width, and its layers and their cost."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
-# In eval mode these only pass on or reshape their input.
+# In eval mode, these layers only pass on or reshape their input.
 _FREE = (*_DROPOUTS, nn.Flatten, nn.Unflatten, nn.Identity)
 
 
 class LayerRow(NamedTuple):
-    """One layer, as `describe` recorded it.
+    """One layer of a network, as returned by `describe`.
 
     Attributes:
         layer: a description such as "3x3 convolution, 64 to 128 channels, padding 1".
         output_shape: shape of the output for one sample, without the batch dimension.
-        parameters: number of parameters; shared ones are counted only in the first row that has them.
-        flops: floating-point operations of the forward pass for one sample.
+        parameters: number of parameters; shared parameters are counted only in the first row that has them.
+        flops: number of floating-point operations in the forward pass for one sample.
     """
 
     layer: str
@@ -43,16 +43,17 @@ class LayerRow(NamedTuple):
 
 
 def describe(network: nn.Module, sample_shape: Sequence[int]) -> list[LayerRow]:
-    """List the layers of a network in the order in which they run on one sample of `sample_shape`.
+    """List the layers of a network in the order in which they run on one sample of shape `sample_shape`.
 
     The network processes a sample of zeros in eval mode, without gradients, on its own device. Training modes and
     buffers are restored afterwards.
 
-    FLOPs: a convolution or linear layer counts 2 for each multiply-add and nothing for its bias; dropout and reshaping
-    count nothing; every other layer, such as batch normalisation, ReLU and pooling, counts 1 for each output value.
-    Operations that are not modules, such as `torch.relu(x)` in a `forward`, are not counted.
+    FLOPs are counted as follows: a convolution or linear layer counts 2 for each multiply-add and nothing for its bias;
+    dropout and reshaping count nothing; and every other layer, such as batch normalisation, ReLU or pooling, counts 1
+    for each output value. Operations that are not modules, such as `torch.relu(x)` in a `forward` method, are not
+    counted.
 
-    Errors that the network raises on such a sample are passed on.
+    Errors that the network raises for such a sample are passed on.
     """
     rows: list[LayerRow] = []
     counted: set[Tensor] = set()
@@ -65,7 +66,7 @@ def describe(network: nn.Module, sample_shape: Sequence[int]) -> list[LayerRow]:
         rows.append(LayerRow(_words(module), tuple(result.shape[1:]), sum(p.numel() for p in new), flops))
 
     with untouched(network), torch.no_grad():
-        # A module with both children and parameters of its own gets a row too, so that no parameter is missed.
+        # A module that has both children and parameters of its own also gets a row, so that no parameter is missed.
         layers = [m for m in network.modules() if _is_leaf(m) or any(True for _ in m.parameters(recurse=False))]
         hooks = [layer.register_forward_hook(record) for layer in layers]
         try:
@@ -77,13 +78,13 @@ def describe(network: nn.Module, sample_shape: Sequence[int]) -> list[LayerRow]:
 
 
 def training_flops(network: nn.Module, sample_shape: Sequence[int]) -> int:
-    """Count the floating-point operations of the forward and backward pass for one sample, with torch's counter.
+    """Count the floating-point operations in the forward and backward passes for one sample, with torch's counter.
 
-    Only matrix products and convolutions count, 2 for each multiply-add. The result is about three times that of the
-    forward pass, minus gradients that are not needed, such as those of the image or of filters that are not trained.
-    Gradients are cleared afterwards.
+    Only matrix products and convolutions are counted, with 2 for each multiply-add. The result is about three times the
+    count for the forward pass, minus gradients that are not needed, such as the gradients for the image or for filters
+    that are not trained. Gradients are cleared afterwards.
     """
-    # Imported here because it takes long, and only a training run needs it.
+    # Imported here because the import takes long, and only training runs need it.
     from torch.utils.flop_counter import FlopCounterMode
 
     with untouched(network), torch.enable_grad(), FlopCounterMode(display=False) as counter:
@@ -95,29 +96,30 @@ def training_flops(network: nn.Module, sample_shape: Sequence[int]) -> int:
 def output_width(network: nn.Module, sample_shape: tuple[int, ...]) -> int:
     """Return the width of the network's output for one sample of zeros.
 
-    Raises InputError if the output is not a row of numbers, or if one sample exceeds the available memory.
+    Raises InputError if the output is not a single vector, or if one sample does not fit in the available memory.
     """
     with untouched(network), torch.no_grad():
         output = network(zero_sample(network, sample_shape))
     if not isinstance(output, Tensor) or output.ndim != 2:
         shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
         what = f"the network turns one sample of shape {sample_shape} into {shape}"
-        raise InputError(what, need="a tensor of one row, (1, embedding_dim)", do="flatten its output")
+        raise InputError(what, need="a tensor of shape (1, embedding_dim)", do="flatten its output")
     return output.shape[1]
 
 
 def outline(build: Callable[[], M]) -> M:
-    """Call `build` on torch's meta device: the module has shapes and dtypes, but no values and takes no memory.
+    """Call `build` on torch's meta device: the module has shapes and dtypes but no values, and takes no memory.
 
-    Only for our own modules. Other constructors may compute with values, which a tensor on the meta device lacks.
+    Use this only for our own modules: other constructors may compute with values, which tensors on the meta device
+    lack.
 
     Raises InputError if the module would not fit in the available memory, or if its sizes exceed 64 bits.
     """
-    too_large = "the network does not fit in memory, need a smaller one: lower the width or embedding_dim"
+    too_large = "the network does not fit in memory: lower its width or embedding_dim"
     try:
         with torch.device("meta"):
             module = build()
-    # torch has no error of its own for a size or a product of sizes beyond 64 bits.
+    # torch has no dedicated error for a size, or a product of sizes, beyond 64 bits.
     except (RuntimeError, TypeError, OverflowError) as error:
         if "verflow" not in str(error):
             raise
@@ -129,9 +131,9 @@ def outline(build: Callable[[], M]) -> M:
 
 
 def first_mismatch(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> str | None:
-    """Describe the first tensor, by name, in which a stored state differs from the expected one; None if all match.
+    """Describe the first mismatch, by tensor name, between a stored and an expected state; return None if all match.
 
-    A match has the same name and shape, and the same dtype or, for floating-point numbers, any floating-point dtype.
+    Tensors match if they have the same name and shape and either the same dtype or any two floating-point dtypes.
     `expected` may be on the meta device.
     """
     for name in sorted(expected.keys() | found.keys()):
@@ -151,7 +153,7 @@ def first_mismatch(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) 
 def untouched(network: nn.Module) -> Iterator[None]:
     """Switch to eval mode in this block; restore each module's training mode and all buffers afterwards."""
     modes = [(module, module.training) for module in network.modules()]
-    # Lazy buffers get their shape in the block.
+    # Lazy buffers have no value to restore: they get their shape in the block.
     buffers = [(buffer, buffer.clone()) for buffer in network.buffers() if not is_lazy(buffer)]
     network.eval()
     try:
@@ -164,9 +166,9 @@ def untouched(network: nn.Module) -> Iterator[None]:
 
 
 def zero_sample(network: nn.Module, sample_shape: Sequence[int]) -> Tensor:
-    """Return a batch of one sample of zeros, with the dtype and on the device of the network.
+    """Return a batch of one sample of zeros, with the network's dtype and on its device.
 
-    Raises InputError if it exceeds the available memory, which a broken file may declare.
+    Raises InputError if the sample does not fit in the available memory, because a broken file may declare any shape.
     """
     available = available_memory()
     if available is not None and 4 * math.prod(sample_shape) > available:
@@ -181,14 +183,14 @@ def _is_leaf(module: nn.Module) -> bool:
 
 
 def _tensor(value: Any) -> Tensor:
-    """Return a tensor, the first one of nested tuples (as from recurrent layers), or an empty one if there is none."""
+    """Return the value itself or the first tensor in nested tuples (as from recurrent layers), or an empty tensor."""
     while isinstance(value, tuple | list) and value:
         value = value[0]
     return value if isinstance(value, Tensor) else torch.empty(0)
 
 
 def _flops(module: nn.Module, inputs: Tensor, output: Tensor) -> int:
-    # Each weight takes part in one multiply-add per position of the output, or of the input if transposed.
+    # Each weight takes part in one multiply-add per position of the output or, if transposed, of the input.
     if isinstance(module, _CONVOLUTIONS):
         return 2 * module.weight.numel() * (output.numel() // module.out_channels)
     if isinstance(module, _TRANSPOSED):
@@ -201,7 +203,7 @@ def _flops(module: nn.Module, inputs: Tensor, output: Tensor) -> int:
 
 
 def _words(module: nn.Module) -> str:
-    """Describe a layer in words, or by its class name if it is of an unknown kind."""
+    """Describe a layer in words, or by its class name if its kind is unknown."""
     if isinstance(module, _CONVOLUTIONS + _TRANSPOSED):
         return _convolution_words(module)
     if isinstance(module, nn.Linear):

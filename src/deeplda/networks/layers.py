@@ -1,4 +1,4 @@
-"""Building blocks shared by the networks, their initial weights, and checks of the networks' arguments."""
+"""Building blocks shared by the networks, weight initialisation, and checks of the networks' arguments."""
 
 from __future__ import annotations
 
@@ -12,32 +12,33 @@ from deeplda.errors import InputError
 
 
 def conv_bn_relu(inputs: int, outputs: int, *, kernel: int = 3, padding: int = 1) -> list[nn.Module]:
-    """Convolution, batch normalisation and ReLU, in that order: (n, inputs, h, w) -> (n, outputs, h', w')."""
+    """Return a convolution, batch normalisation and a ReLU, which map (n, inputs, h, w) to (n, outputs, h', w')."""
     return [
-        # No bias: batch normalisation would subtract it together with the mean, and has a shift of its own.
+        # No bias: batch normalisation would subtract it together with the mean, and it has a shift of its own.
         nn.Conv2d(inputs, outputs, kernel, padding=padding, bias=False),
         nn.BatchNorm2d(outputs),
-        # In place: batch normalisation does not need its output again, which saves a third of the activations.
+        # In place, which saves a third of the activations: batch normalisation does not need its output again.
         nn.ReLU(inplace=True),
     ]
 
 
 def conv_group(channels: Sequence[int]) -> list[nn.Module]:
-    """A chain of `conv_bn_relu` blocks with 3x3 kernels, from each number of channels to the next."""
+    """Return a chain of `conv_bn_relu` blocks with 3x3 kernels, from each number of channels to the next."""
     return [layer for inputs, outputs in pairwise(channels) for layer in conv_bn_relu(inputs, outputs)]
 
 
 def linear_bn_relu(inputs: int, outputs: int) -> list[nn.Module]:
-    """Linear layer, batch normalisation and ReLU: (n, inputs) -> (n, outputs). No bias, as in `conv_bn_relu`."""
+    """Return a linear layer without bias, batch normalisation and a ReLU, which map (n, inputs) to (n, outputs)."""
     return [nn.Linear(inputs, outputs, bias=False), nn.BatchNorm1d(outputs), nn.ReLU(inplace=True)]
 
 
 def he_initialise(network: nn.Module) -> None:
     """Redraw the weights of every convolution and linear layer from N(0, 2 / fan_in), and set biases to 0.
 
-    He et al. (2015), "Delving deep into rectifiers", forward case for ReLU: with fan_in = inputs x kernel area, each
-    layer's response has the variance of the previous one's, because ReLU halves the mean square of its input. They
-    show that fan_out works as well; with fan_in, the last layer's scale does not depend on `embedding_dim`.
+    This is the forward case for ReLU in He et al. (2015), "Delving deep into rectifiers": with fan_in = inputs x kernel
+    area, each layer's response has the same variance as the previous layer's response, because ReLU halves the mean
+    square of its input. They show that fan_out works as well, but with fan_in the last layer's scale does not depend on
+    `embedding_dim`.
     """
     for module in network.modules():
         # On the meta device there are no values to draw, and drawing them would import a large part of torch.
@@ -48,39 +49,42 @@ def he_initialise(network: nn.Module) -> None:
 
 
 def row_features(sample_shape: Sequence[int], *, network: str) -> int:
-    """Return the number of features of a sample (features,). Raises InputError if it is not a row of numbers."""
+    """Return the number of features in a sample. Raises InputError if its shape is not (features,)."""
     _check_sample_shape(sample_shape)
     if len(sample_shape) != 1:
-        what = f"{network} on samples of shape {tuple(sample_shape)}"
-        raise InputError(
-            what, need="rows of numbers, shape (features,)", do="use convnet-small or dorfernet for images"
-        )
+        what = f"{network} cannot process samples of shape {tuple(sample_shape)}"
+        need = "feature vectors of shape (features,)"
+        raise InputError(what, need=need, do="use convnet-small or dorfernet for images")
     return sample_shape[0]
 
 
 def image_channels(sample_shape: Sequence[int], *, network: str, least: int) -> int:
-    """Return the number of channels of a sample (channels, height, width).
+    """Return the number of channels in an image of shape (channels, height, width).
 
-    Raises InputError if the sample is not an image, or a side is shorter than `least` pixels.
+    Raises InputError if the sample is not an image, or if a side is shorter than `least` pixels.
     """
     _check_sample_shape(sample_shape)
     if len(sample_shape) != 3:
-        what = f"{network} on samples of shape {tuple(sample_shape)}"
-        raise InputError(what, need="images, shape (channels, height, width)", do="use mlp for rows")
+        what = f"{network} cannot process samples of shape {tuple(sample_shape)}"
+        raise InputError(what, need="images of shape (channels, height, width)", do="use mlp for feature vectors")
     channels, height, width = sample_shape
     if min(height, width) < least:
-        what = f"{network} on images of {height} x {width} pixels"
-        raise InputError(what, need=f"at least {least} x {least}", do="enlarge them or use a network for smaller ones")
+        what = f"{network} cannot process images of {height} x {width} pixels"
+        do = "enlarge them or use a network for smaller images"
+        raise InputError(what, need=f"at least {least} x {least}", do=do)
     return channels
 
 
 def scaled(channels: int, width: float) -> int:
-    """Return `channels` of a hidden layer times `width`, rounded. Raises InputError if less than one is left."""
+    """Return the channel count of a hidden layer, scaled by `width` and rounded.
+
+    Raises InputError if less than one channel would remain.
+    """
     if not (math.isfinite(width * channels) and width * channels >= 1):
         raise InputError(
-            f"width={width} for a layer of {channels} channels",
+            f"width={width} is invalid for a layer with {channels} channels",
             need=f"a finite number of at least 1/{channels} = {1 / channels:g}, which leaves one channel",
-            do="1 gives the full network, 0.25 a quarter of its channels",
+            do="pass 1 for the full network, or 0.25 for a quarter of its channels",
         )
     return round(width * channels)
 
@@ -88,10 +92,10 @@ def scaled(channels: int, width: float) -> int:
 def check_embedding_dim(embedding_dim: int) -> None:
     """Raise InputError if the network would have no output."""
     if embedding_dim < 1:
-        raise InputError(f"embedding_dim={embedding_dim}, need at least 1: the number of classes is the usual choice")
+        raise InputError(f"embedding_dim is {embedding_dim}, need at least 1: use the number of classes, for example")
 
 
 def _check_sample_shape(sample_shape: Sequence[int]) -> None:
     if len(sample_shape) not in (1, 3) or min(sample_shape) < 1:
-        needed = "(features,) or (channels, height, width), all at least 1"
-        raise InputError(f"samples of shape {tuple(sample_shape)}", need=needed, do="give the shape of one sample")
+        needed = "(features,) or (channels, height, width), with all sizes at least 1"
+        raise InputError(f"sample_shape is {tuple(sample_shape)}", need=needed, do="pass the shape of one sample")

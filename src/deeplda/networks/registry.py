@@ -1,4 +1,4 @@
-"""Networks by name: the built-in ones, and your own as "module.path:callable".
+"""Networks by name: the built-in networks, and your own as "module.path:callable".
 
 To add a built-in network, write a builder with the signature of `NetworkBuilder` and add it to NETWORKS.
 """
@@ -26,17 +26,17 @@ from deeplda.networks.small import MLP, ConvNetSmall
 
 
 class NetworkBuilder(Protocol):
-    """A callable that builds a network for samples of `sample_shape`, with output (n, embedding_dim)."""
+    """A callable that builds a network for samples of shape `sample_shape`, with outputs (n, embedding_dim)."""
 
     def __call__(self, sample_shape: Sequence[int], embedding_dim: int, *, width: float = ...) -> nn.Module: ...
 
 
 @runtime_checkable
 class StartsFromData(Protocol):
-    """A network that is initialised from training samples before it is trained; your own may do so too."""
+    """A network that is initialised from training samples before it is trained; your own networks can do this too."""
 
     def start_from(self, inputs: Tensor) -> None:
-        """Initialise from some training samples (n, *sample_shape), normalised as `forward` gets them."""
+        """Initialise from some training samples (n, *sample_shape), normalised as the inputs of `forward` are."""
 
 
 NETWORKS: dict[str, NetworkBuilder] = {
@@ -48,19 +48,19 @@ NETWORKS: dict[str, NetworkBuilder] = {
 
 
 def build_network(name: str, sample_shape: Sequence[int], embedding_dim: int, *, width: float = 1.0) -> nn.Module:
-    """Build a network by name, with fresh weights from torch's random generator.
+    """Build a network by name, with fresh weights from torch's random number generator.
 
     Args:
-        name: a name in NETWORKS, or "module.path:callable" for a network of your own, called as
+        name: a name in NETWORKS, or "module.path:callable" for a network of your own. The callable is called as
             `callable(sample_shape, embedding_dim)`, with `width=` if it has such a parameter. The module is looked up
-            in the current directory first, then on Python's path.
+            first in the current directory, then on Python's path.
         sample_shape: (features,) or (channels, height, width) of one sample.
         embedding_dim: width of the output.
-        width: factor on the hidden channels; 1 gives the network as published.
+        width: multiplier for the number of hidden channels; 1 gives the network as published.
 
-    Raises InputError for an unknown name or unsuitable arguments, and if a built-in network does not fit in memory.
-    Nothing is allocated in that case. A network of your own is called as it is: only its code knows its size. Errors
-    raised by your own callable are passed on.
+    Raises InputError if the name is unknown, if the arguments are unsuitable, or if a built-in network does not fit in
+    memory; nothing is allocated in that case. The size of your own network is not checked in advance, because only its
+    code knows it. Errors raised by your own callable are passed on.
     """
     if ":" in name:
         return build_user_network(name, tuple(sample_shape), embedding_dim, width=width)
@@ -71,14 +71,17 @@ def build_network(name: str, sample_shape: Sequence[int], embedding_dim: int, *,
 def check_network(name: str, sample_shape: Sequence[int], embedding_dim: int, *, width: float = 1.0) -> None:
     """Raise InputError if `build_network` would.
 
-    A built-in network is only outlined, without memory. A network of your own is built and discarded.
+    A built-in network is only outlined, without allocating memory. A network of your own is built and discarded.
     """
     build = build_network if ":" in name else outline_network
     build(name, sample_shape, embedding_dim, width=width)
 
 
 def outline_network(name: str, sample_shape: Sequence[int], embedding_dim: int, *, width: float = 1.0) -> nn.Module:
-    """Build a built-in network on the meta device: shapes without values or memory. Raises as `build_network`."""
+    """Build a built-in network on the meta device, without values and without allocating memory.
+
+    Raises the same errors as `build_network`.
+    """
     if name not in NETWORKS:
         nearest = get_close_matches(name.lower(), NETWORKS, n=1)
         raise InputError(
@@ -90,16 +93,16 @@ def outline_network(name: str, sample_shape: Sequence[int], embedding_dim: int, 
 
 
 def default_network(sample_shape: Sequence[int]) -> str:
-    """Return the name of the default network for samples of this shape: it depends on their kind and size.
+    """Return the name of the default network for samples of this shape, chosen by their kind and size.
 
-    Raises InputError for a shape that is neither (features,) nor (channels, height, width).
+    Raises InputError if the shape is neither (features,) nor (channels, height, width).
     """
     if len(sample_shape) == 1:
         return "mlp"
     if len(sample_shape) == 3:
         return "convnet-small" if min(sample_shape[1:]) < DorferNet.least_side else "dorfernet"
     raise InputError(
-        f"samples of shape {tuple(sample_shape)}",
+        f"there is no default network for samples of shape {tuple(sample_shape)}",
         need="(features,) or (channels, height, width)",
         do="pass a network of your own as module.path:callable",
     )
@@ -108,10 +111,10 @@ def default_network(sample_shape: Sequence[int]) -> str:
 def build_user_network(name: str, sample_shape: tuple[int, ...], embedding_dim: int, *, width: float) -> nn.Module:
     """Call "module.path:callable" as `callable(sample_shape, embedding_dim)` and return its network, in float32.
 
-    `width` is passed as a keyword if the callable has a parameter of that name. If it has none, a width other than 1
-    is rejected, because it would silently have no effect.
+    `width` is passed as a keyword argument if the callable has a parameter of that name. Otherwise, a width other than
+    1 is rejected, because it would silently have no effect.
 
-    Importing runs the module's code: only pass a name that the user wrote, never one from an untrusted file.
+    Importing runs the module's code, so pass only a name that the user wrote, never one from an untrusted file.
 
     Raises InputError if the module cannot be imported, if it has no such callable, if the callable does not accept
     these arguments, or if it does not return an nn.Module with `embedding_dim` outputs. Errors raised by the callable
@@ -136,15 +139,15 @@ def build_user_network(name: str, sample_shape: tuple[int, ...], embedding_dim: 
 
 @contextmanager
 def _current_directory_importable() -> Iterator[None]:
-    """Put the current directory first on the import path: `python -m` does so, an installed command does not."""
+    """Put the current directory first on the import path, as `python -m` does but an installed command does not."""
     here = str(Path.cwd())
     sys.path.insert(0, here)
-    # Otherwise a file written a moment ago, as in a notebook, might not be found.
+    # Otherwise, a file written a moment ago (in a notebook, for example) might not be found.
     importlib.invalidate_caches()
     try:
         yield
     finally:
-        # Only our entry: the user's module may have added some itself.
+        # Remove only our entry: the user's module may have added entries itself.
         with suppress(ValueError):
             sys.path.remove(here)
 
@@ -152,7 +155,7 @@ def _current_directory_importable() -> Iterator[None]:
 def _find(name: str) -> Callable[..., Any]:
     module_name, _, attribute = name.partition(":")
     if not (module_name and attribute) or module_name.startswith("."):
-        raise InputError(f"network {name!r}", need="module.path:callable", do="write it like my_networks:build")
+        raise InputError(f"network is {name!r}", need="module.path:callable", do="for example, my_networks:build")
     # Importing runs the user's file, which can raise anything; the cause stays attached for debugging.
     try:
         module = importlib.import_module(module_name)
@@ -160,19 +163,19 @@ def _find(name: str) -> Callable[..., Any]:
         raise InputError(
             f"module {module_name!r} cannot be imported ({type(error).__name__}: {error})",
             need=f"a module in the current directory ({Path.cwd()}) or an installed one",
-            do="check the name, and that the module imports in Python",
+            do="check the name, and check that Python can import the module",
         ) from error
     try:
         found = attrgetter(attribute)(module)
     except AttributeError:
         where = f"module {module_name} ({getattr(module, '__file__', None) or 'built in'})"
         raise InputError(f"{where} has no {attribute!r}: check the spelling") from None
-    # A network is callable as well, but calling it would compute embeddings.
+    # A network is also callable, but calling it would compute embeddings.
     if isinstance(found, nn.Module) or not callable(found):
         raise InputError(
             f"{name!r} is of type {type(found).__name__}",
             need="a function or class that builds the network",
-            do="wrap it: def build(sample_shape, embedding_dim): ...",
+            do="wrap it in a function such as def build(sample_shape, embedding_dim)",
         )
     return found  # type: ignore[no-any-return]  # the user's code is untyped
 
@@ -181,12 +184,12 @@ def _width_option(builder: Callable[..., Any], name: str, width: float) -> dict[
     """Return `width` as keyword arguments for the builder, after checking that the builder accepts its arguments."""
     try:
         signature = inspect.signature(builder)
-    except (TypeError, ValueError):  # some callables written in C have none
+    except (TypeError, ValueError):  # some callables written in C have no signature
         return {}
     parameter = signature.parameters.get("width")
     takes_width = parameter is not None and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
     if not takes_width and width != 1:
-        raise InputError(f"width={width}, but {name!r} has no parameter width: add the parameter or omit --width")
+        raise InputError(f"width is {width}, but {name!r} has no width parameter: add the parameter or omit --width")
     option = {"width": width} if takes_width else {}
     try:
         signature.bind((), 0, **option)
@@ -194,6 +197,6 @@ def _width_option(builder: Callable[..., Any], name: str, width: float) -> dict[
         raise InputError(
             f"{name!r} takes {signature}",
             need="(sample_shape, embedding_dim)",
-            do="accept these two and give every other parameter a default",
+            do="accept these two parameters and give all others a default",
         ) from None
     return option

@@ -1,4 +1,4 @@
-"""The two small networks: `ConvNetSmall` for small images and `MLP` for rows of numbers."""
+"""The two small networks: `ConvNetSmall` for small images and `MLP` for feature vectors."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from deeplda.networks.layers import (
 class ConvNetSmall(nn.Module):
     """Five 3x3 convolutions, global average pooling and a linear output.
 
-    Images (n, channels, height, width) -> embeddings (n, embedding_dim).
+    It maps images (n, channels, height, width) to embeddings (n, embedding_dim).
 
-    The output is linear, whereas DorferNet, as in the paper, ends in batch normalisation and ReLU. After those two, an
-    output is never negative and can die for good; without them, class means may lie anywhere. The objective
-    ignores a shift of the embeddings and compares spreads within them, so it needs no normalised output.
+    The output is linear, whereas DorferNet, as in the paper, ends in batch normalisation and ReLU. With these two, an
+    output is never negative and can die permanently; without them, class means may lie anywhere. The objective ignores
+    shifts of the embeddings and compares spreads within them, so it does not need a normalised output.
 
     Args:
-        sample_shape: (channels, height, width) of one image: any number of channels, sides of at least 4 pixels.
+        sample_shape: (channels, height, width) of one image, with any number of channels and at least 4 pixels a side.
         embedding_dim: width of the output.
-        width: factor on the channels of every hidden layer; the output keeps its width.
+        width: multiplier for the number of channels in every hidden layer; the output keeps its width.
 
-    Raises InputError if the samples are not images or too small, if `width` leaves a layer without channels, or if
+    Raises InputError if the samples are not images or are too small, if `width` leaves a layer without channels, or if
     `embedding_dim` is less than 1.
     """
 
-    # Two poolings halve the image, and at least one pixel must remain.
+    # Two pooling layers each halve the image, and at least one pixel must remain.
     least_side = 4
 
     def __init__(self, sample_shape: Sequence[int], embedding_dim: int, *, width: float = 1.0) -> None:
@@ -60,27 +60,27 @@ class ConvNetSmall(nn.Module):
         he_initialise(self)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Images (n, channels, height, width) -> embeddings (n, embedding_dim)."""
+        """Map images (n, channels, height, width) to embeddings (n, embedding_dim)."""
         embeddings: Tensor = self.output(self.features(images))
         return embeddings
 
 
 class MLP(nn.Module):
-    """A linear map plus the output of hidden layers with batch normalisation, ReLU and dropout, which starts at 0.
+    """A linear map plus hidden layers with batch normalisation, ReLU and dropout, whose contribution starts at 0.
 
-    Rows (n, features) -> embeddings (n, embedding_dim).
+    It maps feature vectors (n, features) to embeddings (n, embedding_dim).
 
     Args:
-        sample_shape: (features,) of one row.
+        sample_shape: (features,), the shape of one sample.
         embedding_dim: width of the output.
-        width: factor on the units of every hidden layer; the output keeps its width.
-        hidden: number of units of each hidden layer at width 1; `()` leaves the linear map alone.
-        dropout: fraction of the hidden values dropped in training. Tables are small, and a discriminant objective
-            overfits them easily: without dropout the within-class scatter almost vanishes, and the loss loses its
-            meaning.
+        width: multiplier for the number of units in every hidden layer; the output keeps its width.
+        hidden: number of units in each hidden layer at width 1; `()` leaves only the linear map.
+        dropout: fraction of the hidden values dropped during training. Tabular data sets are small, and a discriminant
+            objective overfits them easily: without dropout, the within-class scatter almost vanishes and the loss loses
+            its meaning.
 
-    Raises InputError if the samples are not rows, if `width` leaves a layer without units, or if `embedding_dim` is
-    less than 1.
+    Raises InputError if the samples are not feature vectors, if `width` leaves a layer without units, or if
+    `embedding_dim` is less than 1.
     """
 
     def __init__(
@@ -105,10 +105,10 @@ class MLP(nn.Module):
         self.output = nn.Linear(sizes[-1], embedding_dim, bias=False) if layers else None
         he_initialise(self)
         if self.output is not None:
-            # Training then starts from a linear map, which is often enough for small tables.
+            # Training then starts from a linear map, which is often enough for small tabular data sets.
             nn.init.zeros_(self.output.weight)
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Rows (n, features) -> embeddings (n, embedding_dim)."""
+        """Map feature vectors (n, features) to embeddings (n, embedding_dim)."""
         embeddings: Tensor = self.linear(rows)
         return embeddings if self.output is None else embeddings + self.output(self.hidden(rows))

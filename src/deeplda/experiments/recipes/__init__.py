@@ -1,4 +1,4 @@
-"""Recipes: settings that work well together, as the TOML files in this folder."""
+"""Recipes: settings that work well together, stored as TOML files in this folder."""
 
 from __future__ import annotations
 
