@@ -116,7 +116,7 @@ def test_a_run_with_other_settings_is_not_reused(tmp_path):
     (tmp_path / "other" / "trials").mkdir()
     run.rename(other.run_folder(run.name))
     work(other, never)
-    assert "other settings" in other.current_attempts()[run.name].error
+    assert "different settings" in other.current_attempts()[run.name].error
 
 
 def test_a_locked_run_is_skipped_until_it_is_free(tmp_path):
