@@ -117,7 +117,7 @@ def test_network_and_data_commands(tmp_path):
     assert "1024" in deeplda("network", cwd=tmp_path, check=0).stdout
     shown = deeplda("data", "list", "--data-dir", tmp_path, cwd=tmp_path, check=0).stdout
     assert "digits" in shown
-    assert f"not here: deeplda data fetch stl10 --data-dir {tmp_path}" in shown
+    assert f"missing: run deeplda data fetch stl10 --data-dir {tmp_path}" in shown
     listed = json.loads(deeplda("data", "list", "--json", "--data-dir", tmp_path, cwd=tmp_path, check=0).stdout)
     assert listed == {
         "data": {"digits": True, "cifar10": False, "stl10": False, "mnist": False, "fashion-mnist": False}
