@@ -158,7 +158,7 @@ def test_other_data_or_settings_make_another_run(tmp_path):
     ):
         pass
     with (
-        pytest.raises(InputError, match=r"the data of .* has changed since"),
+        pytest.raises(InputError, match=r"the data used by .* has changed since"),
         open_run(tmp_path / "run", RunConfig(), "other data"),
     ):
         pass

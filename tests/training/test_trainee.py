@@ -70,6 +70,6 @@ def test_two_classes_have_to_be_in_every_batch():
 def test_the_smallest_batch_has_two_samples_for_each_process():
     """1,257 images in batches of 4 are 315 batches, some of them of 3."""
     data = load_data("digits")
-    with pytest.raises(InputError, match="only 3 samples for 2 processes"):
+    with pytest.raises(InputError, match="the smallest batch size is 3"):
         check_settings(RunConfig(batch_size=4), data, Two(size=2))
     check_settings(RunConfig(batch_size=5), data, Two(size=2))

@@ -50,7 +50,9 @@ def sweep(
     ] = None,
     objectives: Annotated[
         str | None,
-        Parameter(help="Any of lda, rdlda, dlda and cce. [default: the recipe's objective, or lda, and cce]"),
+        Parameter(
+            help="Any of lda, rdlda, dlda, cce. [default: the recipe's objective (lda without a recipe) and cce]"
+        ),
     ] = None,
     alphas: Annotated[str | None, Parameter(help=f"Values of alpha for lda and rdlda. [default: {_TENTHS}]")] = None,
     subclasses: Annotated[str | None, Parameter(help="Numbers of subclasses per class.")] = None,
@@ -80,7 +82,7 @@ def sweep(
     """
     require("sweep", "sweep")
     if workers < 1:
-        raise InputError(f"workers is {workers}, need at least 1: omit --workers to use one")
+        raise InputError(f"--workers is {workers}, need at least 1: omit --workers to use one")
 
     from deeplda.experiments.recipes import read_recipe
     from deeplda.experiments.sweep_storage import reporting_lost_storage
@@ -222,7 +224,7 @@ def _require_existing(folder: Path, network: object) -> None:
     named |= {str(value) for axis, values in there.axes() if axis == "network" for value in values}
     allowed = set() if network is None else set(str(network).split(","))
     if strange := allowed - named:
-        raise InputError(f"{folder} was not defined with the network {min(strange)}: omit it")
+        raise InputError(f"{folder} was not defined with the network {min(strange)}: omit it from --network")
     code = sorted(name for name in named if ":" in name)
     if refused := [name for name in code if name not in allowed]:
         raise code_not_run(folder, refused[0], f"pass --network {','.join(code)}")

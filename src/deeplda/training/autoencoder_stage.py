@@ -128,7 +128,7 @@ class Reconstruction:
         )
         return cls(model, optimizer, device)
 
-    def step(self, inputs: Tensor, labels: Tensor, learning_rate: float) -> float:  # noqa: ARG002  # as every trainee
+    def step(self, inputs: Tensor, labels: Tensor, learning_rate: float) -> float:  # noqa: ARG002  # `Trainee` interface
         """Take one optimiser step and return the reconstruction error before it."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
@@ -142,7 +142,7 @@ class Reconstruction:
         self.optimizer.step()
         return float(error.detach())
 
-    def examine(self, fit_part: Part, validation: Part) -> tuple[ReconstructionScores | None, Spectrum]:  # noqa: ARG002  # as every trainee
+    def examine(self, fit_part: Part, validation: Part) -> tuple[ReconstructionScores | None, Spectrum]:  # noqa: ARG002  # `Trainee` interface
         """Return the reconstruction error on `validation` and an empty spectrum."""
         return self._error(validation), {}
 
@@ -157,11 +157,11 @@ class Reconstruction:
             total += float(self.trained.error(inputs)) * len(inputs)
         return ReconstructionScores(n=len(validation), error=total / len(validation))
 
-    def finish(self, data: Data, watch: Watch) -> SampleAutoencoder:  # noqa: ARG002  # as every trainee
+    def finish(self, data: Data, watch: Watch) -> SampleAutoencoder:  # noqa: ARG002  # `Trainee` interface
         """Return the autoencoder."""
         return self.trained.eval()
 
-    def score(self, data: Data, watch: Watch) -> FinalScores:  # noqa: ARG002  # as every trainee
+    def score(self, data: Data, watch: Watch) -> FinalScores:  # noqa: ARG002  # `Trainee` interface
         """Return the reconstruction errors on the validation and test sets."""
         return FinalScores(validation=self._error(data.val), test=self._error(data.test))
 

@@ -165,7 +165,7 @@ class LoopConfig(_Settings):
     )
     seed: Whole = Field(0, ge=0, description="Seed for weights, batch order, augmentation and dropout.")
     device: str = Field("auto", description="cpu, cuda, cuda:1, ..., or auto, which uses cuda if it is available.")
-    checkpoint_seconds: float = Field(60.0, gt=0, description="Save a checkpoint at least this often.")
+    checkpoint_seconds: float = Field(60.0, gt=0, description="Maximum number of seconds between checkpoints.")
 
 
 class DataSettings(_Settings):

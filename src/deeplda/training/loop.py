@@ -48,7 +48,7 @@ class Trainee(Protocol):
         """Take one optimiser step and return the loss before it."""
 
     def examine(self, fit_part: Part, validation: Part) -> tuple[Scores | ReconstructionScores | None, Spectrum]:
-        """Return the scores after an epoch and the spectrum of its last batch; `score` selects the best epoch."""
+        """Return the scores after an epoch and the spectrum of its last batch; the scores select the best epoch."""
 
     def finish(self, data: Data, watch: Watch) -> Writeable:
         """Return the finished model, with the current weights."""

@@ -40,7 +40,7 @@ class Scores(_Strict):
     """A classifier's scores on one split of the data.
 
     Attributes:
-        accuracy: accuracy of the first predictor, which decides.
+        accuracy: accuracy of the first predictor, which makes the decisions.
         confusion: confusion[i][j] is the number of samples of class i that were classified as class j.
     """
 
@@ -174,6 +174,6 @@ def _kind(scores: Scores | ReconstructionScores | None) -> tuple[object, ...]:
 
 
 def _class_counts(row: SummaryRow) -> set[int]:
-    """Return the class counts that a summary implies; more than one is a contradiction."""
+    """Return the numbers of classes that a summary implies; more than one is a contradiction."""
     parts = [len(part.confusion) for part in (row.validation, row.test) if isinstance(part, Scores)]
     return {*parts, *(len(found) for found in (row.class_names, row.train_counts) if found is not None)}

@@ -62,7 +62,7 @@ def run_to_end(
         )
         trained_on, subclasses = data, None
         if config.subclasses != 1:
-            # Splitting the classes is a small part of the work: the first process does it and shares the result.
+            # Splitting the classes is a small part of the work, so the first process does it and shares the result.
             clusters = world.together(
                 lambda: find_subclasses(config, data, progress, stop, folder, stages) if world.first else None
             )

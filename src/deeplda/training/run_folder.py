@@ -27,7 +27,7 @@ from deeplda.training.metrics import EpochRow, Row, SummaryRow, parse_rows
 
 # Each row has a number for every pair of classes, and there may be thousands of epochs.
 _LARGEST_METRICS_FILE = 2**30
-# Attempts to lock a run, and the seconds between them.
+# The number of attempts to lock a run, and the seconds between them.
 _LOCK_ATTEMPTS, _LOCK_PAUSE = 3, 0.02
 _LIBRARIES = ("deeplda", "torch", "numpy", "scikit-learn", "safetensors")
 
@@ -176,7 +176,7 @@ def open_run(
             if type(config).read(path / "run.toml") != config:
                 raise InputError(f"{path} was started with different settings: choose another --run folder")
             if started_on(path) not in (None, data_fingerprint):
-                what = f"the data of {path} has changed since the run started"
+                what = f"the data used by {path} has changed since the run started"
                 raise InputError(f"{what}: restore the data, or choose another --run folder")
         yield RunFolder(path, data_fingerprint)
     finally:

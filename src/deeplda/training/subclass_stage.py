@@ -167,7 +167,7 @@ def _points(
 def _train_autoencoder(
     settings: AutoencoderConfig, data: Data, run: Run, progress: Progress, stop: Callable[[], bool]
 ) -> SampleAutoencoder:
-    progress.note("training the autoencoder; the classes will be split in its embedding:")
+    progress.note("training the autoencoder whose embedding will be used to split the classes:")
     trainee = Reconstruction.build(settings, data)
     train(settings, data, trainee, run, progress, stop)
     return trainee.trained
