@@ -84,7 +84,7 @@ def test_a_failed_trial_gives_exit_code_1_and_the_others_continue(sweep, tmp_pat
     assert list(found["done"]) == ["lda-networkconvnet-small-seed0"]
     assert list(found["failed"]) == ["lda-networkdorfernet-seed0"]
     last = errors.splitlines()[-1]
-    assert last.startswith("deeplda: 1 of 2 trials failed, the first being lda-networkdorfernet-seed0: ")
+    assert last.startswith("deeplda: 1 of 2 trials failed; the first was lda-networkdorfernet-seed0: ")
     assert last.endswith("--retry")
 
 
