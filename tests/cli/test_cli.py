@@ -95,7 +95,7 @@ def test_help_of_each_command_shows_an_example(command, capsys):
         (("train", "--run", "runs/digits/model"), "contains a model, not a run: choose another --run"),
         (("evaluate", "nothing"), "nothing is not a run"),
         (("evaluate", "runs/digits/model"), "runs/digits/model is not a run"),
-        (("predict", "runs/digits", "images", "--csv", "--json"), "choose one"),
+        (("predict", "runs/digits", "images", "--csv", "--json"), "omit one of them"),
         (("predict", "nothing", "images"), "there is no folder nothing"),
         (("predict", "runs/digits"), "no files were given"),
         (("predict", "runs/digits", "nowhere.png"), "nowhere.png does not exist"),
