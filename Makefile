@@ -1,4 +1,4 @@
-# Every target creates .venv if it is missing: `make demo` and `make test` need only Python >= 3.11 and make.
+# Every target creates .venv if it is missing, so `make demo` and `make test` need only Python >= 3.11 and make.
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
@@ -9,15 +9,16 @@ INSTALLED := .venv/installed
 demo: $(INSTALLED)
 	$(BIN)/deeplda train
 
-# One worker per core. The tests of a file stay together because they share fixtures that are slow to build.
+# One worker per core. The tests in a file stay together because they share fixtures that are slow to build.
 test: lint
 	$(BIN)/pytest --numprocesses auto --dist loadfile
 
-# The mathematics, the losses, the predictors and the estimators, in under two minutes on two cores.
+# Tests the mathematics, losses, predictors and estimators in under two minutes on two cores.
 test-fast: $(INSTALLED)
 	$(BIN)/pytest --numprocesses auto tests/core tests/test_losses.py tests/predictors $(wildcard tests/estimators tests/test_estimator*.py)
 
-# Needs Chromium; as root on Debian it is installed if missing. Without it the tests fail, they are not skipped.
+# Needs Chromium, which is installed if it is missing and you are root on Debian. Without it, the tests fail rather
+# than being skipped.
 test-browser: $(INSTALLED)
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null \
 	|| { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq \
@@ -25,7 +26,8 @@ test-browser: $(INSTALLED)
 	|| { echo "the browser tests need chromium and chromedriver: apt-get install chromium chromium-driver" >&2; exit 1; }
 	$(BIN)/pytest tests/browser
 
-# Needs PostgreSQL; as root on Debian it is installed if missing. The tests start and stop a server of their own.
+# Needs PostgreSQL, which is installed if it is missing and you are root on Debian. The tests start and stop their own
+# server.
 test-services: $(INSTALLED)
 	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 \
 	|| { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq \
@@ -33,11 +35,12 @@ test-services: $(INSTALLED)
 	|| { echo "the service tests need the PostgreSQL server: apt-get install postgresql" >&2; exit 1; }
 	$(BIN)/pytest tests/services
 
-# Kills, full disks, read-only folders, a clock that jumps. Takes minutes; some tests mount a small disk and need root.
+# Simulates kills, full disks, read-only folders and clock jumps. Takes minutes; some tests mount a small disk and
+# therefore need root.
 test-faults: $(INSTALLED)
 	$(BIN)/pytest --capture=no tests/slow_faults
 
-# This many new malformed files for each reader; `make test` always uses the same 500.
+# The number of new malformed files for each reader; `make test` always uses the same 500.
 EXAMPLES ?= 20000
 fuzz: $(INSTALLED)
 	DEEPLDA_FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/pytest --numprocesses auto tests/fuzz

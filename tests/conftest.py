@@ -5,6 +5,11 @@ import resource
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# The first example of a test may import torch, which takes longer than any deadline.
+settings.register_profile("deeplda", deadline=None)
+settings.load_profile("deeplda")
 
 # scikit-learn checks array API input only where SciPy is told to support it, before it is imported.
 os.environ["SCIPY_ARRAY_API"] = "1"

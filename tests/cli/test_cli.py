@@ -95,7 +95,7 @@ def test_help_of_each_command_shows_an_example(command, capsys):
         (("train", "--run", "runs/digits/model"), "contains a model, not a run: choose another --run"),
         (("evaluate", "nothing"), "nothing is not a run"),
         (("evaluate", "runs/digits/model"), "runs/digits/model is not a run"),
-        (("predict", "runs/digits", "images", "--csv", "--json"), "choose one"),
+        (("predict", "runs/digits", "images", "--csv", "--json"), "omit one of them"),
         (("predict", "nothing", "images"), "there is no folder nothing"),
         (("predict", "runs/digits"), "no files were given"),
         (("predict", "runs/digits", "nowhere.png"), "nowhere.png does not exist"),
@@ -117,7 +117,7 @@ def test_network_and_data_commands(tmp_path):
     assert "1024" in deeplda("network", cwd=tmp_path, check=0).stdout
     shown = deeplda("data", "list", "--data-dir", tmp_path, cwd=tmp_path, check=0).stdout
     assert "digits" in shown
-    assert f"not here: deeplda data fetch stl10 --data-dir {tmp_path}" in shown
+    assert f"missing: run deeplda data fetch stl10 --data-dir {tmp_path}" in shown
     listed = json.loads(deeplda("data", "list", "--json", "--data-dir", tmp_path, cwd=tmp_path, check=0).stdout)
     assert listed == {
         "data": {"digits": True, "cifar10": False, "stl10": False, "mnist": False, "fashion-mnist": False}

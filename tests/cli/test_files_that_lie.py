@@ -121,7 +121,9 @@ def test_code_that_a_sweep_names_is_not_executed(tmp_path, refused, monkeypatch)
         (tmp_path / "sweep").mkdir(exist_ok=True)
         SweepDefinition(settings=settings, grid={"seed": [0], **grid}).write(tmp_path / "sweep" / "sweep.toml")
         assert "without your permission: pass --network trap:make" in refused("sweep", "--sweep", "sweep")
-        assert "was defined with other networks" in refused("sweep", "--sweep", "sweep", "--network", "other:make")
+        assert "was not defined with the network other:make" in refused(
+            "sweep", "--sweep", "sweep", "--network", "other:make"
+        )
     SweepDefinition(grid={"seed": [0], "network": ["trap:a", "trap:b"]}).write(tmp_path / "sweep" / "sweep.toml")
     assert "pass --network trap:a,trap:b" in refused("sweep", "--sweep", "sweep", "--network", "trap:a")
     assert not (tmp_path / "sweep" / "journal.jsonl").exists()

@@ -84,7 +84,7 @@ def test_a_failed_trial_gives_exit_code_1_and_the_others_continue(sweep, tmp_pat
     assert list(found["done"]) == ["lda-networkconvnet-small-seed0"]
     assert list(found["failed"]) == ["lda-networkdorfernet-seed0"]
     last = errors.splitlines()[-1]
-    assert last.startswith("deeplda: 1 of 2 trials failed, the first being lda-networkdorfernet-seed0: ")
+    assert last.startswith("deeplda: 1 of 2 trials failed; the first was lda-networkdorfernet-seed0: ")
     assert last.endswith("--retry")
 
 
@@ -201,19 +201,19 @@ def test_a_search_with_the_scatters_of_dorfer(defined):
         (("--alpha", "0.5"), "Did you mean --alphas?"),
         (("--seeds", ""), "seeds is ''"),
         (("--objectives", "rdlda,ccee"), "objectives contains 'ccee'"),
-        (("--objectives", "cce", "--alphas", "0"), "--alphas applies to objectives lda and rdlda"),
+        (("--objectives", "cce", "--alphas", "0"), "--alphas applies only to lda and rdlda"),
         (("--workers", "0"), "workers is 0"),
         (("--table", "4"), "Choose from: 1, 2, 3"),
         (("--scale", "quick"), "needs --table"),
-        (("cifar10", "--table", "2"), "leave data cifar10 out"),
-        (("--table", "2", "--search", "3"), "leave search 3 out"),
+        (("cifar10", "--table", "2"), "omit data cifar10"),
+        (("--table", "2", "--search", "3"), "omit search 3"),
         (("--search", "0"), "search"),
         (("--search", "3", "--alphas", "0"), "a search has no axis alpha"),
-        (("--search", "3", "--seeds", "0,1"), "a search trains with one seed"),
+        (("--search", "3", "--seeds", "0,1"), "a search uses a single seed"),
         (("--search", "3", "--lam", "0.5"), "a search draws lam itself"),
         (("--search", "3", "--statistic", "pillai"), "a search draws statistic itself"),
         (("--search", "3", "--scatter", "dorfer", "--statistic", "smallest", "--lam", "0"), "draws lam itself"),
-        (("--search", "3", "--recipe", "cce.toml"), "a search with objective cce"),
+        (("--search", "3", "--recipe", "cce.toml"), "which objective cce does not have"),
         (("--search", "1.5"), "1.5"),
         (("--workers", "1.5"), "1.5"),
         (("--storage", "postgresql://host:abc/db", *TINY), "storage is not the URL"),
@@ -222,7 +222,7 @@ def test_a_search_with_the_scatters_of_dorfer(defined):
         (("--network", "dorfernet"), "24"),
         (("--epochs", "0"), "epochs is"),
         (("--storage", "nonsense", *TINY), "storage is not the URL"),
-        (("--sweep", "typo"), "typo has no sweep.toml"),
+        (("--sweep", "typo"), "typo is not a sweep folder"),
         (("--train-on-all", *TINY), "pass --no-train-on-all"),
         (("--storage", "sqlite:///x.db", *TINY), "two workers can take the same trial"),
     ],

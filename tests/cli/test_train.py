@@ -71,7 +71,7 @@ def test_rows_of_numbers_and_balanced_weights(tmp_path):
     done = deeplda(*arguments, cwd=tmp_path, check=0)
     assert done.stderr == ""
     assert json.loads(done.stdout)["class_names"] == ["no", "yes"]
-    assert "takes rows of numbers" in only_sentence(deeplda("predict", "runs/rows-lda", "rows.npz", cwd=tmp_path))
+    assert "takes feature vectors" in only_sentence(deeplda("predict", "runs/rows-lda", "rows.npz", cwd=tmp_path))
     np.savez(tmp_path / "rows.npz", x_train=np.vstack([x, x[:1]]), y_train=[*y, y[0]])
     done = deeplda("evaluate", "runs/rows-lda", cwd=tmp_path, check=0)
     assert "has changed since runs/rows-lda was trained" in done.stderr

@@ -71,7 +71,7 @@ def test_a_snapshot_does_not_follow_the_training():
         ("state.safetensors", None, "not a complete checkpoint"),
         ("checkpoint.json", lambda b: b[:40], "not a complete checkpoint"),
         ("checkpoint.json", lambda b: b.replace(b'"epoch": 1', b'"epoch": -1'), "not a complete checkpoint"),
-        ("checkpoint.json", lambda b: b.replace(b'"run": "', b'"run": "x'), "of another run"),
+        ("checkpoint.json", lambda b: b.replace(b'"run": "', b'"run": "x'), "of a different run"),
         ("checkpoint.json", None, "not a complete checkpoint"),
     ],
 )
@@ -153,19 +153,19 @@ def test_other_data_or_settings_make_another_run(tmp_path):
     with open_run(tmp_path / "run", RunConfig(), "data") as run:
         run.save("last", snapshot())
     with (
-        pytest.raises(InputError, match="other settings"),
+        pytest.raises(InputError, match="different settings"),
         open_run(tmp_path / "run", RunConfig(alpha=0.1), "data"),
     ):
         pass
     with (
-        pytest.raises(InputError, match=r"the data of .* has changed since"),
+        pytest.raises(InputError, match=r"the data used by .* has changed since"),
         open_run(tmp_path / "run", RunConfig(), "other data"),
     ):
         pass
     (tmp_path / "run" / "environment.json").write_text("gone")
     with (
         open_run(tmp_path / "run", RunConfig(), "other data") as run,
-        pytest.raises(InputError, match="of other data"),
+        pytest.raises(InputError, match="of different data"),
     ):
         run.latest()
 

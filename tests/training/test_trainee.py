@@ -17,7 +17,7 @@ from deeplda.training.trainee import build_trainee
 def test_every_class_needs_training_samples():
     data = load_data("digits")
     without = replace(data, train=data.train.take(np.flatnonzero(data.train.labels != 3)))
-    with pytest.raises(InputError, match="digits has no training sample of 3"):
+    with pytest.raises(InputError, match="digits has no training samples of class 3"):
         check_settings(RunConfig(), without)
     check_settings(RunConfig(), data)
 
@@ -61,7 +61,7 @@ def test_two_classes_have_to_be_in_every_batch():
     places = [*np.flatnonzero(data.train.labels == 0), *np.flatnonzero(data.train.labels == 1)[:2]]
     rare = replace(data, train=data.train.take(np.array(places)), class_names=("many", "few"))
     n = len(rare.train)
-    with pytest.raises(InputError, match=f"only 2 training samples are not many.* --batch-size {-(-n // 2)} "):
+    with pytest.raises(InputError, match=f"only 2 training samples are not of class many.* --batch-size {-(-n // 2)} "):
         check_settings(RunConfig(batch_size=n // 3), rare)
     check_settings(RunConfig(batch_size=-(-n // 2)), rare)
     check_settings(RunConfig(batch_size=n // 3, objective="cce"), rare)
@@ -70,6 +70,6 @@ def test_two_classes_have_to_be_in_every_batch():
 def test_the_smallest_batch_has_two_samples_for_each_process():
     """1,257 images in batches of 4 are 315 batches, some of them of 3."""
     data = load_data("digits")
-    with pytest.raises(InputError, match="only 3 samples for 2 processes"):
+    with pytest.raises(InputError, match="the smallest batch size is 3"):
         check_settings(RunConfig(batch_size=4), data, Two(size=2))
     check_settings(RunConfig(batch_size=5), data, Two(size=2))

@@ -1,4 +1,4 @@
-"""The command line: one file per command. A command imports what it runs only when it runs, so help is instant."""
+"""The command line, with one file per command. Commands import their dependencies only when run, so help is instant."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from deeplda import __version__
 from deeplda.cli.launcher import is_silent
 from deeplda.errors import InputError, StoppedError, TrainingError, one_line, print_warning, too_long, unwritten
 
-_HELP = """Deep linear discriminant analysis: networks with a compact, linearly separable output.
+_HELP = """Deep linear discriminant analysis: train networks whose outputs form compact, linearly separable classes.
 
-Start with `deeplda train`: it trains on scikit-learn's digits in half a minute.
+Start with `deeplda train`, which trains on scikit-learn's digits in half a minute.
 """
 _EXAMPLES = """Examples:
 
@@ -28,15 +28,15 @@ _EXAMPLES = """Examples:
     deeplda predict runs/photos-lda scans/
 """
 
-# The help of each command and an example. They are here so that listing the commands imports none of them.
+# The help text and an example for each command, defined here so that listing the commands imports none of them.
 _COMMANDS = {
     "train": (
         "Train a network and its predictors on your data, score them and save them.",
         "photos/ --image-size 64 --class-weight balanced --run runs/photos",
     ),
-    "evaluate": ("Score a trained model on one part of its data.", "runs/digits-lda --json"),
+    "evaluate": ("Score a trained model on one split of its data.", "runs/digits-lda --json"),
     "predict": ("Classify images: print the file, class and probability of each.", "runs/photos scans/ one.jpg --csv"),
-    "report": ("Write an HTML page about a run, or one that compares several.", "runs/digits-lda --open"),
+    "report": ("Write an HTML page about a run, or one that compares several runs.", "runs/digits-lda --open"),
     "doctor": ("Diagnose a run and suggest what to change.", "runs/digits-lda"),
     "export": (
         "Export a model as one ONNX or PyTorch graph that runs without deeplda.",
@@ -52,7 +52,7 @@ _COMMANDS = {
 _DATA_COMMANDS = {
     "list": ("List the known data sets and whether each is on this machine.", ""),
     "fetch": ("Download, verify and unpack a known data set.", "cifar10"),
-    "check": ("Read data completely and report what is in it.", "photos/"),
+    "check": ("Read all of the data and report what it contains.", "photos/"),
 }
 
 app = App(
@@ -83,7 +83,7 @@ for _name, (_summary, _example) in _DATA_COMMANDS.items():
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit: 0 success, 1 failure, 2 bad input, 130 Ctrl-C."""
+    """Run the command line and exit with code 0 (success), 1 (failure), 2 (invalid input) or 130 (stopped)."""
     warnings.showwarning = print_warning
     if is_silent():
         warnings.simplefilter("ignore")
@@ -114,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _argument_mistake(error: CycloptsError) -> str:
-    """Return one line that says what is wrong with the arguments."""
+    """Return a one-line message about the invalid argument."""
     from pydantic import ValidationError
 
     from deeplda.training.config import first_mistake

@@ -14,12 +14,12 @@ from deeplda.cli.shared_options import Json
 from deeplda.errors import InputError, one_line
 
 DataDir = Annotated[
-    Path | None, Parameter(help="Folder of the known data sets. [default: $DEEPLDA_DATA or the user's cache]")
+    Path | None, Parameter(help="Folder with the known data sets. [default: $DEEPLDA_DATA or the user's cache]")
 ]
 
 
 def list_command(*, data_dir: DataDir = None, json_: Json = False) -> None:
-    """List the known data sets and which of them are on this machine."""
+    """List the known data sets, and show which of them are on this machine."""
     from deeplda.data import KNOWN, is_here
 
     here = {name: is_here(name, data_dir) for name in KNOWN}
@@ -27,13 +27,14 @@ def list_command(*, data_dir: DataDir = None, json_: Json = False) -> None:
         print(json.dumps({"data": here}))
         return
     for name, found in here.items():
-        print(f"{name:15} {'here' if found else f'not here: deeplda data fetch {name}{_data_dir_option(data_dir)}'}")
+        command = f"deeplda data fetch {name}{_data_dir_option(data_dir)}"
+        print(f"{name:15} {'available' if found else f'missing: run {command}'}")
 
 
 def fetch_command(
     name: Annotated[str, Parameter(help="cifar10, stl10, mnist or fashion-mnist.")], /, *, data_dir: DataDir = None
 ) -> None:
-    """Download, verify and unpack a known data set; an interrupted download resumes."""
+    """Download, verify and unpack a known data set, resuming an interrupted download."""
     from deeplda.data import fetch
 
     folder = fetch(name, data_dir, progress=sys.stderr.isatty())
@@ -41,13 +42,13 @@ def fetch_command(
 
 
 def check_command(
-    source: Annotated[str, Parameter(help="A known name, a folder of images, or an .npz file.")],
+    source: Annotated[str, Parameter(help="A known data set, a folder of images, or an .npz file.")],
     /,
     *,
     data_dir: DataDir = None,
     json_: Json = False,
 ) -> None:
-    """Read every file of a source and report broken or missing ones; exit code 2 if there are any."""
+    """Read every file of a data source and report files that are broken or missing; if any are, exit with code 2."""
     from deeplda.data import check_data
 
     rows = check_data(source, data_dir)

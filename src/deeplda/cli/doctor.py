@@ -21,7 +21,7 @@ def doctor(
     *,
     json_: Json = False,
 ) -> None:
-    """Read the metrics of a run, and print what is wrong, why we think so and what to do."""
+    """Read the metrics of a run and print each problem, the evidence for it and what to do."""
     from deeplda.report.diagnosis import diagnose
     from deeplda.training.config import RunConfig
     from deeplda.training.metrics import ReconstructionScores
@@ -39,5 +39,5 @@ def doctor(
     for finding in findings:
         print(f"{finding.severity}: {one_line(finding.what)}")
         for text in (finding.why, finding.do):
-            # Hyphens are not broken at, so that option names stay intact.
+            # Lines do not break at hyphens, so that option names stay intact.
             print(fill(one_line(text), width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False))

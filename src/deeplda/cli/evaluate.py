@@ -17,12 +17,12 @@ def evaluate(
     run: FinishedRun,
     /,
     *,
-    split: Annotated[Literal["train", "val", "test"], Parameter(help="Part of the data to score.")] = "test",
+    split: Annotated[Literal["train", "val", "test"], Parameter(help="Split of the data to score.")] = "test",
     data_dir: DataDir = None,
     network: OwnNetwork = None,
     device: Device = "cpu",
     subclasses: Annotated[
-        bool, flag("Also show how often each subclass was predicted and its class was right.")
+        bool, flag("Also show how often each subclass was predicted, and how often its class was right.")
     ] = False,
     tta: Annotated[
         Literal["mirror"] | None,
@@ -30,7 +30,7 @@ def evaluate(
     ] = None,
     json_: Json = False,
 ) -> None:
-    """Score every predictor of a trained model on one part of its data."""
+    """Score every predictor of a trained model on one split of its data."""
     config = RunConfig.of(run)
     if data_dir is not None:
         config = config.model_copy(update={"data_dir": data_dir})
@@ -47,14 +47,14 @@ def evaluate(
     data = read_data(config)
     changed = f"{config.data} has changed since {run} was trained"
     if data.class_names != model.class_names or data.sample_shape != model.card.sample_shape:
-        raise InputError(f"{changed}: the classes or the image size are different")
+        raise InputError(f"{changed}: its classes or image size are different")
     if started_on(run) not in (None, data.fingerprint):
-        print(f"note: {changed}: this part may include samples that the model was trained on", file=sys.stderr)
+        print(f"note: {changed}, so this split may include samples that the model was trained on", file=sys.stderr)
     part = {"train": data.train, "val": data.val, "test": data.test}[split]
     watch = (Progress() if json_ else TerminalProgress()).watch
     scores = score(model, part, watch)
     if scores is None:
-        raise InputError(f"the {split} part of {config.data} has no samples: choose another --split")
+        raise InputError(f"the {split} set of {config.data} has no samples: choose another --split")
     mirrored = score(model, part, watch, mirror=True) if tta == "mirror" else None
     by_subclass = subclass_scores(model, part) if subclasses else None
     if json_:
@@ -66,6 +66,6 @@ def evaluate(
 
     from deeplda.cli.terminal import print_scores, print_subclasses
 
-    print_scores(scores, model.class_names, title=f"{config.data}, {split} part", mirrored=mirrored)
+    print_scores(scores, model.class_names, title=f"{config.data}, {split} set", mirrored=mirrored)
     if by_subclass:
         print_subclasses(by_subclass, mirrored=mirrored is not None)

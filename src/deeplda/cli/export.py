@@ -1,4 +1,4 @@
-"""`deeplda export RUN`: write the model as one file for other programs."""
+"""`deeplda export RUN`: export the model to one file for other programs."""
 
 from __future__ import annotations
 
@@ -20,16 +20,18 @@ def export(
     *,
     format_: Annotated[
         Literal["onnx", "torch"],
-        Parameter(name="--format", help="onnx, or torch for torch.export.load, which must only read trusted files."),
+        Parameter(
+            name="--format", help="onnx, or torch for torch.export.load, which must only be used on trusted files."
+        ),
     ] = "onnx",
     output: Annotated[
         Path | None, Parameter(help="File to write. [default: model.onnx or model.pt2 in the model's folder]")
     ] = None,
-    verify_all: Annotated[bool, flag("Verify on the complete test set instead of 1,000 of its samples.")] = False,
+    verify_all: Annotated[bool, flag("Verify on the whole test set instead of 1,000 of its samples.")] = False,
     data_dir: DataDir = None,
     network: OwnNetwork = None,
 ) -> None:
-    """Write normalisation, network and predictor as one graph, verified against the model on samples of its data."""
+    """Export the normalisation, network and predictor as one graph, and verify it on samples of the model's data."""
     from deeplda.export import VerificationError, export_run
     from deeplda.training.progress import TerminalProgress
 
@@ -48,7 +50,7 @@ def _findings(found: Verification) -> str:
     decisions = f"{counted(found.different, 'decision')} {'differs' if found.different == 1 else 'differ'}"
     words = [f"probabilities differ by at most {found.difference:.1e}", decisions]
     if found.different:
-        words.append(f"{found.clearly_different:,} of them although the two best probabilities are over 0.0001 apart")
+        words.append(f"{found.clearly_different:,} of them with the two highest probabilities more than 0.0001 apart")
     if not found.close:
-        words.append("because the scores are so large that rounding of the embedding shows")
+        words.append("because the scores are so large that rounding errors in the embedding matter")
     return ", ".join(words)

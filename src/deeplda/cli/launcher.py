@@ -1,4 +1,4 @@
-"""Start several processes on this machine that run the same command as one job."""
+"""Run a command as one job in several processes on this machine."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import sys
 import time
 from types import FrameType
 
-# If one process fails, the others get this long to exit by themselves before they are killed.
+# If one process fails, the others have this long to exit on their own before they are killed.
 _GRACE_SECONDS = 15.0
 
 
 def is_in_job() -> bool:
-    """Whether this process is one of several, started by torchrun or by `run_job`."""
+    """Return whether this process is one of several started by torchrun or `run_job`."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def is_silent() -> bool:
-    """Whether another process of the job prints on behalf of this one."""
+    """Return whether another process in the job prints on behalf of this one."""
     return is_in_job() and os.environ.get("RANK", "0") != "0"
 
 
 def run_job(count: int) -> int:
-    """Run this same command in `count` connected processes and return one exit code for all of them.
+    """Run the current command in `count` connected processes and return one exit code for all of them.
 
     The processes share the cores of this machine. For several machines or automatic restarts, use torchrun.
     """
@@ -47,7 +47,7 @@ def run_job(count: int) -> int:
         for process in running:
             process.terminate()
 
-    # Ctrl-C reaches every process of the terminal by itself, so this one only waits for the others.
+    # Ctrl-C reaches every process in the terminal directly, so this one only waits for the others.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN), signal.signal(signal.SIGTERM, terminate_all)
     try:
         return _wait(running)
@@ -57,7 +57,7 @@ def run_job(count: int) -> int:
 
 
 def _wait(running: list[subprocess.Popen[bytes]]) -> int:
-    """Wait for all processes; after one has failed, kill those that outlive the grace period."""
+    """Wait for all processes; after one has failed, kill any that outlive the grace period."""
     deadline = math.inf
     while any(process.poll() is None for process in running):
         time.sleep(0.05)
@@ -68,6 +68,6 @@ def _wait(running: list[subprocess.Popen[bytes]]) -> int:
                 process.kill()
     codes = [process.returncode for process in running]
     if any(code < 0 for code in codes):
-        sentence = "a process of the job was killed; pass --resume to continue from the last checkpoint"
+        sentence = "a process in the job was killed; pass --resume to continue from the last checkpoint"
         print(f"deeplda: {sentence}", file=sys.stderr)
     return next((code for code in codes if code > 0), 1 if any(codes) else 0)

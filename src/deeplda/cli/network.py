@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from deeplda.cli.shared_options import Json, WholeNumber
 from deeplda.errors import InputError
 
-# Sample shapes that suit networks for other samples than small colour images.
+# Default sample shapes for the networks that are not meant for small colour images.
 _DEFAULT_INPUTS = {"mlp": "64", "convnet-small": "1x8x8"}
 
 
@@ -21,10 +21,11 @@ def network(
     /,
     *,
     input_: Annotated[
-        str | None, Parameter(name="--input", help="Shape of a sample: 3x32x32 for images, 64 for rows.")
+        str | None,
+        Parameter(name="--input", help="Shape of one sample, such as 3x32x32 for images or 64 for feature vectors."),
     ] = None,
-    embedding_dim: Annotated[WholeNumber, Parameter(help="Width of the output.")] = 10,
-    width: Annotated[float, Parameter(help="Factor on the channels of hidden layers.")] = 1.0,
+    embedding_dim: Annotated[WholeNumber, Parameter(help="Output dimension.")] = 10,
+    width: Annotated[float, Parameter(help="Multiplier for the channels of hidden layers.")] = 1.0,
     json_: Json = False,
 ) -> None:
     """Show the layers of a network with their output shapes, parameters and FLOPs."""
@@ -58,5 +59,6 @@ def _shape(text: str) -> tuple[int, ...]:
     except ValueError:
         shape = ()
     if len(shape) not in (1, 3) or min(shape) < 1:
-        raise InputError(f"--input {text!r} is not a shape: write channels x height x width as 3x32x32, or 64 for rows")
+        do = "write channels x height x width, such as 3x32x32, or the length of a feature vector, such as 64"
+        raise InputError(f"--input {text!r} is not a shape: {do}")
     return shape

@@ -28,13 +28,13 @@ Prediction = dict[str, str | float]
 def predict(
     run: RunOrModel,
     /,
-    *files: Annotated[Path, Parameter(help="Image files, and folders of images.")],
+    *files: Annotated[Path, Parameter(help="Image files and folders of images.")],
     network: OwnNetwork = None,
     device: Device = "cpu",
     skip_unreadable: Annotated[bool, flag("Skip broken files instead of stopping.")] = False,
     subclasses: Annotated[bool, flag("Also show the subclass.")] = False,
     distance: Annotated[
-        bool, flag("Also show the distance to the nearest class: large if an image fits no class.")
+        bool, flag("Also show the distance to the nearest class, which is large for images that fit no class.")
     ] = False,
     tta: Annotated[
         Literal["mirror"] | None, Parameter(help="mirror: average the embeddings of each image and its mirror image.")
@@ -44,16 +44,17 @@ def predict(
 ) -> None:
     """Classify images: print the file, class and probability of each."""
     if not files:
-        raise InputError("no files were given: name image files or folders after the run")
+        raise InputError("no files were given: pass image files or folders after the run")
     if csv_ and json_:
-        raise InputError("--csv and --json were both given: choose one")
+        raise InputError("--csv and --json were both given: omit one of them")
 
     from deeplda.device import pick_device
     from deeplda.loading import load
 
     model = load(run, network=network, device=str(pick_device(device)))
     if len(model.card.sample_shape) != 3:
-        raise InputError(f"the model of {run} takes rows of numbers: use deeplda.load({str(run)!r}).predict(rows)")
+        do = f"use deeplda.load({str(run)!r}).predict(features) in Python"
+        raise InputError(f"the model in {run} takes feature vectors, not images: {do}")
     all_files = _image_files(files)
     predictions: list[Prediction] = []
     for start in range(0, len(all_files), _BATCH):
@@ -73,7 +74,7 @@ def predict(
 
 
 def _image_files(paths: tuple[Path, ...]) -> list[Path]:
-    """Return the files given, and all image files in the folders given."""
+    """Return the given files, and all image files in the given folders."""
     from deeplda.data.folder import image_files
     from deeplda.data.images import READABLE
 
@@ -85,14 +86,14 @@ def _image_files(paths: tuple[Path, ...]) -> list[Path]:
             found.append(path)
         else:
             what = "is neither a file nor a folder" if path.exists() else "does not exist"
-            raise InputError(f"{path} {what}: name image files or folders")
+            raise InputError(f"{path} {what}: pass image files or folders")
     if not found:
-        raise InputError(f"there are no images in {', '.join(map(str, paths))}: need {READABLE} files")
+        raise InputError(f"there are no images in {', '.join(map(str, paths))}, need {READABLE} files")
     return found
 
 
 def _read(files: list[Path], shape: tuple[int, ...], *, skip_unreadable: bool) -> tuple[list[Path], NDArray[np.uint8]]:
-    """Return the files that were read, and their images."""
+    """Return the files that could be read, and their images."""
     import numpy as np
 
     from deeplda.data import read_images
@@ -133,7 +134,7 @@ def _print_predictions(predictions: list[Prediction], columns: list[str]) -> Non
 
     table = Table()
     for column in columns:
-        # Wrap long paths instead of cutting them: files of one folder differ only at the end.
+        # Wrap long paths instead of truncating them, because files in one folder differ only at the end.
         table.add_column(column, justify="right" if column in ("probability", "distance") else "left", overflow="fold")
     for prediction in predictions:
         cells = (prediction[column] for column in columns)

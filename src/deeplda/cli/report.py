@@ -12,17 +12,19 @@ from deeplda.errors import InputError
 
 
 def report(
-    *runs: Annotated[Path, Parameter(help="Folders of finished runs, or of a sweep.")],
+    *runs: Annotated[Path, Parameter(help="Folders of finished runs, or the folder of a sweep.")],
     output: Annotated[
         Path | None,
         Parameter(help="File to write. [default: report.html in the run folder; report-compare.html for several runs]"),
     ] = None,
-    open_: Annotated[bool, flag("Open the page in the browser.", name="--open")] = False,
-    figures: Annotated[bool, flag("Also write the figures of a single run to its figures/, as PNG and SVG.")] = False,
+    open_: Annotated[bool, flag("Open the page in a browser.", name="--open")] = False,
+    figures: Annotated[
+        bool, flag("Also write the figures of a single run to its figures/ folder, as PNG and SVG.")
+    ] = False,
     data_dir: DataDir = None,
     network: OwnNetwork = None,
 ) -> None:
-    """Write scores, curves and embedding of a run as one HTML page; compare several runs, or those of a sweep."""
+    """Write an HTML page with the scores, curves and embedding of a run, or one that compares runs or a sweep."""
     if not runs:
         raise InputError("no run was given: pass the folder of a finished run, or several to compare them")
     if output is not None and (output.is_dir() or not output.resolve().parent.is_dir()):
@@ -47,4 +49,4 @@ def report(
         import webbrowser
 
         if not webbrowser.open(file.resolve().as_uri()):
-            print("could not start a browser: open the file yourself")
+            print("could not start a browser; open the file yourself")

@@ -10,7 +10,7 @@ from cyclopts import Parameter, Token
 
 
 def flag(text: str, name: str | None = None) -> Parameter:
-    """Return the parameter of an option that can only be switched on: it has no `--no-` form."""
+    """Return the parameter for an option that can only be switched on and has no `--no-` form."""
     return Parameter(name=name, negative="", help=text)
 
 
@@ -18,19 +18,19 @@ def _to_integer(_type: object, tokens: Sequence[Token]) -> int:
     return int(tokens[0].value)
 
 
-# cyclopts itself would round 1.5.
+# By default, cyclopts would round 1.5.
 WholeNumber = Annotated[int, Parameter(converter=_to_integer)]
 
 DataSource = Annotated[
     str | None, Parameter(help="A known data set, a folder of images, or an .npz file. [default: digits]")
 ]
-DataDir = Annotated[Path | None, Parameter(help="Folder of the known data sets, if it has moved.")]
+DataDir = Annotated[Path | None, Parameter(help="Folder with the known data sets, if it has moved.")]
 FinishedRun = Annotated[Path, Parameter(help="Folder of a finished run.")]
-RunOrModel = Annotated[Path, Parameter(help="Folder of a finished run or of a model.")]
+RunOrModel = Annotated[Path, Parameter(help="Folder of a finished run or a model.")]
 OwnNetwork = Annotated[
-    str | None, Parameter(help="If the model has a network of your own: the module.path:callable it was trained with.")
+    str | None, Parameter(help="For a model with a custom network: the module.path:callable it was trained with.")
 ]
 Device = Annotated[str, Parameter(help="cpu, cuda, cuda:1, ...")]
 Recipe = Annotated[str | None, Parameter(help="Base settings: a recipe name or a TOML file.")]
-Quiet = Annotated[bool, flag("Show no progress.")]
+Quiet = Annotated[bool, flag("Do not show progress.")]
 Json = Annotated[bool, flag("Print one JSON object to stdout.", name="--json")]

@@ -1,4 +1,4 @@
-"""`deeplda sweep`: many runs that answer one question, shared by any number of workers."""
+"""`deeplda sweep`: run a grid or a search with any number of workers."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _TENTHS = "0,0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,1"
 _OBJECTIVES = ("lda", "rdlda", "dlda", "cce")
 # The order of the axes in a grid.
 _AXES = ("objective", "subclasses", "statistic", "alpha", "seed")
-# Settings that decide where and how a trial runs, but not what is computed.
+# Settings that determine where and how a trial runs, but not its result.
 _HOW_TO_RUN = {"data_dir", "device", "checkpoint_seconds", "skip_unreadable"}
 
 
 class SharedSettings(TrainConfig):
-    """The settings that all trials share: those of `deeplda train` except the axes of a sweep."""
+    """The settings that all trials share: the `deeplda train` settings except the axes of a sweep."""
 
     objective: Annotated[Any, Parameter(parse=False)] = "lda"
     alpha: Annotated[Any, Parameter(parse=False)] = 1.0
@@ -42,32 +42,36 @@ def sweep(
     *,
     table: Annotated[
         Literal[1, 2, 3] | None,
-        Parameter(help="Reproduce one of the paper's tables: 1 is STL-10, 2 is CIFAR-10, 3 is subclasses."),
+        Parameter(help="Reproduce one of the paper's tables: 1 (STL-10), 2 (CIFAR-10) or 3 (subclasses)."),
     ] = None,
     scale: Annotated[
         Literal["full", "quick"] | None,
-        Parameter(help="Scale of --table; quick: a narrower network, fewer epochs and values of alpha."),
+        Parameter(help="Scale of --table; quick uses a narrower network, fewer epochs and fewer values of alpha."),
     ] = None,
     objectives: Annotated[
         str | None,
-        Parameter(help="Any of lda, rdlda, dlda, cce. [default: that of the recipe (lda without one), and cce]"),
+        Parameter(
+            help="Any of lda, rdlda, dlda, cce. [default: the recipe's objective (lda without a recipe) and cce]"
+        ),
     ] = None,
-    alphas: Annotated[str | None, Parameter(help=f"Values of alpha, for lda and rdlda. [default: {_TENTHS}]")] = None,
+    alphas: Annotated[str | None, Parameter(help=f"Values of alpha for lda and rdlda. [default: {_TENTHS}]")] = None,
     subclasses: Annotated[str | None, Parameter(help="Numbers of subclasses per class.")] = None,
-    seeds: Annotated[str | None, Parameter(help="One run with each seed. [default: 0,1,2]")] = None,
+    seeds: Annotated[
+        str | None, Parameter(help="Seeds; every setting is run with each of them. [default: 0,1,2]")
+    ] = None,
     search: Annotated[
         WholeNumber | None,
-        Parameter(help="Instead of a grid, search alpha, lam, learning rate and statistic with this many trials."),
+        Parameter(help="Instead of a grid, search over alpha, lam, learning rate and statistic in this many trials."),
     ] = None,
     recipe: Recipe = None,
     folder: Annotated[
-        Path | None, Parameter(name="--sweep", help="Folder of the sweep. [default: under sweeps/, named by the data]")
+        Path | None, Parameter(name="--sweep", help="Folder for the sweep. [default: in sweeps/, named after the data]")
     ] = None,
-    workers: Annotated[WholeNumber, Parameter(help="Number of processes; they share the processor's threads.")] = 1,
+    workers: Annotated[WholeNumber, Parameter(help="Number of worker processes; they share the CPU threads.")] = 1,
     storage: Annotated[
-        str | None, Parameter(help="URL of a database that workers share. [default: a file in the folder]")
+        str | None, Parameter(help="URL of a database shared by the workers. [default: a file in the sweep folder]")
     ] = None,
-    retry: Annotated[bool, flag("Try failed trials again.")] = False,
+    retry: Annotated[bool, flag("Run failed trials again.")] = False,
     json_: Json = False,
     quiet: Quiet = False,
     config: Annotated[SharedSettings, Parameter(name="*")] = SharedSettings(),  # noqa: B008  # frozen
@@ -78,7 +82,7 @@ def sweep(
     """
     require("sweep", "sweep")
     if workers < 1:
-        raise InputError(f"workers is {workers}, need at least 1: leave it out for one")
+        raise InputError(f"--workers is {workers}, need at least 1: omit --workers to use one")
 
     from deeplda.experiments.recipes import read_recipe
     from deeplda.experiments.sweep_storage import reporting_lost_storage
@@ -87,7 +91,7 @@ def sweep(
     chosen: TrialSettings = config.model_dump(mode="json", include=config.model_fields_set)
     if data is not None:
         chosen["data"] = data
-    # A network alone defines nothing: it only confirms that an existing sweep may run this code.
+    # A network alone does not define a sweep; it only permits an existing sweep to run this code.
     defines = bool(axes or recipe or table or scale or search or chosen.keys() - {"network"})
     if folder is not None and not defines:
         _require_existing(folder, chosen.get("network"))
@@ -95,10 +99,12 @@ def sweep(
     elif table is not None:
         for name, value in {"data": data, "recipe": recipe, "search": search}.items():
             if value is not None:
-                raise InputError(f"--table {table} has its own data and settings: leave {name} {value} out")
+                raise InputError(f"--table {table} has its own data and settings: omit {name} {value}")
         definition = _paper_sweep(table, scale or "full", chosen, axes)
     elif scale is not None:
-        raise InputError(f"--scale {scale} needs --table: otherwise choose settings such as --width and --epochs")
+        raise InputError(
+            f"--scale {scale} needs --table: pass --table, or choose settings such as --width and --epochs"
+        )
     elif search is not None:
         definition = _search(read_recipe(recipe) if recipe else {}, chosen, axes, search)
     else:
@@ -112,7 +118,7 @@ def sweep(
 
 
 def given_axes(objectives: str | None, subclasses: str | None, alphas: str | None, seeds: str | None) -> Grid:
-    """Parse lists such as 0,0.5,1: return the values of each axis that was given, by the name of the setting."""
+    """Parse lists such as 0,0.5,1, and return the values of each given axis by the name of its setting."""
     given: dict[str, tuple[str, str | None, Callable[[str], object]]] = {
         "objective": ("objectives", objectives, _objective),
         "subclasses": ("subclasses", subclasses, lambda text: text if text == "auto" else int(text)),
@@ -127,21 +133,23 @@ def given_axes(objectives: str | None, subclasses: str | None, alphas: str | Non
         except InputError:
             raise
         except ValueError:
-            what = f"{option} is {text!r}, need values separated by commas"
-            raise InputError(f"{what}: write --{option} as 0,1,2") from None
+            what = f"--{option} is {text!r}, need values separated by commas"
+            raise InputError(f"{what}: for example, --{option} 0,1,2") from None
     return axes
 
 
 def _objective(text: str) -> str:
     if text not in _OBJECTIVES:
-        raise InputError(f"objectives contains {text!r}, need lda, rdlda, dlda or cce: write --objectives lda,cce")
+        raise InputError(
+            f"--objectives contains {text!r}, need lda, rdlda, dlda or cce: for example, --objectives lda,cce"
+        )
     return text
 
 
 def _paper_sweep(
     table: Literal[1, 2, 3], scale: Literal["full", "quick"], chosen: TrialSettings, axes: Grid
 ) -> SweepDefinition:
-    """Return the sweep of one of the paper's tables, with the given axes and settings replaced."""
+    """Return the sweep for one of the paper's tables, with the given axes and settings replaced."""
     from deeplda.experiments.sweep_definition import paper_table
 
     there = paper_table(table, scale)
@@ -152,7 +160,7 @@ def _paper_sweep(
 
 
 def _grid(base: TrialSettings, chosen: TrialSettings, axes: Grid) -> SweepDefinition:
-    """Return a grid around a recipe's settings and the chosen ones."""
+    """Return a grid based on a recipe's settings and the chosen ones."""
     from deeplda.experiments.sweep_definition import SweepDefinition
 
     settings = with_absolute_paths(merged(base, chosen))
@@ -161,9 +169,9 @@ def _grid(base: TrialSettings, chosen: TrialSettings, axes: Grid) -> SweepDefini
     if {"lda", "rdlda"} & set(grid["objective"]):
         grid.setdefault("alpha", list(map(float, _TENTHS.split(","))))
     elif "alpha" in axes:
-        raise InputError("--alphas applies to objectives lda and rdlda: leave it out, or add one to --objectives")
+        raise InputError("--alphas applies only to lda and rdlda: omit --alphas, or add one of them to --objectives")
     if "statistic" in chosen:
-        # As an axis it applies to every objective; a shared statistic belongs to the recipe's objective.
+        # As an axis, it applies to every objective; a shared statistic applies only to the recipe's objective.
         grid["statistic"] = [chosen["statistic"]]
     settings = {name: value for name, value in settings.items() if name == "objective" or name not in grid}
     grid = {name: grid[name] for name in _AXES if name in grid}
@@ -171,34 +179,32 @@ def _grid(base: TrialSettings, chosen: TrialSettings, axes: Grid) -> SweepDefini
 
 
 def _search(base: TrialSettings, chosen: TrialSettings, axes: Grid, trials: int) -> SweepDefinition:
-    """Return a search of alpha, lam, learning rate and statistic of objective lda."""
+    """Return a search over alpha, lam, learning rate and statistic for objective lda."""
     from deeplda.experiments.sweep_definition import SweepDefinition
 
     settings = with_absolute_paths({**base, **chosen})
-    # With scatter dorfer a statistic has to be given that goes with it, although the search draws others.
+    # With scatter dorfer, a compatible statistic must be given, although the search draws others.
     drawn = {"lam"} if settings.get("scatter") == "dorfer" else {"lam", "statistic"}
     for name in sorted(drawn & chosen.keys()):
-        raise InputError(f"a search draws {name} itself: leave --{name} out, or run a grid without --search")
-    # With alpha and statistic drawn, the paper's objectives are the general one.
+        raise InputError(f"a search draws {name} itself: omit --{name}, or run a grid without --search")
+    # A search draws alpha and statistic, so the paper's objectives are the same as the general one.
     if settings.pop("objective", "lda") == "cce":
-        need, do = (
-            "lda, whose alpha, lam and statistic it draws",
-            "choose another recipe, or run a grid without --search",
-        )
-        do = "choose another recipe, or run a grid without --search"
-        raise InputError("a search with objective cce", need=need, do=do)
+        what = "a search draws alpha, lam and statistic, which objective cce does not have"
+        raise InputError(f"{what}: choose another recipe, or run a grid without --search")
     for name in ("objective", "alpha", "subclasses"):
         if name in axes:
-            raise InputError(f"a search has no axis {name}: leave it out, or run a grid without --search")
+            raise InputError(f"a search has no axis {name}: omit it, or run a grid without --search")
     (seed, *more) = axes.get("seed", [0])
     if more:
-        raise InputError("a search trains with one seed: give --seeds one value, then run a grid around the best")
+        raise InputError(
+            "a search uses a single seed: pass one value to --seeds, then run a grid around the best trial"
+        )
     settings = {name: value for name, value in settings.items() if name not in ("alpha", "lam", "seed")}
     return SweepDefinition.parse({"settings": settings, "search": {"trials": trials, "seed": seed}}, "the search")
 
 
 def _default_name(definition: SweepDefinition) -> str:
-    """Return a name for the folder that depends only on the definition, so that the same command finds it again."""
+    """Return a folder name that depends only on the definition, so that the same command finds it again."""
     if definition.table is not None:
         return f"table{definition.table}" + ("" if definition.scale == "full" else f"-{definition.scale}")
     stem = Path(definition.data).stem
@@ -206,19 +212,19 @@ def _default_name(definition: SweepDefinition) -> str:
 
 
 def _require_existing(folder: Path, network: object) -> None:
-    """Raise InputError unless `folder` is that of a sweep which names no code, or only code that the user names too."""
+    """Raise InputError unless `folder` is a sweep that names no code, or only code that the user names too."""
     from deeplda.experiments.sweep_definition import SweepDefinition, sweep_file
 
     file = sweep_file(folder)
     if not file.exists():
-        do = "check the name; for a new sweep also name the data, as in deeplda sweep digits"
-        raise InputError(f"{folder} has no {file.name}", need="the folder of a sweep", do=do)
+        do = "check the name; to start a new sweep, also name the data, as in deeplda sweep digits"
+        raise InputError(f"{folder} is not a sweep folder (it has no {file.name}): {do}")
     there = SweepDefinition.read(file)
     named = {str(there.settings.get("network"))}
     named |= {str(value) for axis, values in there.axes() if axis == "network" for value in values}
     allowed = set() if network is None else set(str(network).split(","))
     if strange := allowed - named:
-        raise InputError(f"{folder} was defined with other networks than {min(strange)}: leave it out")
+        raise InputError(f"{folder} was not defined with the network {min(strange)}: omit it from --network")
     code = sorted(name for name in named if ":" in name)
     if refused := [name for name in code if name not in allowed]:
         raise code_not_run(folder, refused[0], f"pass --network {','.join(code)}")
@@ -227,7 +233,7 @@ def _require_existing(folder: Path, network: object) -> None:
 def _run(
     folder: Path, definition: SweepDefinition | None, storage: str | None, workers: int, *, retry: bool, quiet: bool
 ) -> tuple[Sweep, bool]:
-    """Run the trials that are left; return the sweep and whether the user stopped it."""
+    """Run the remaining trials; return the sweep and whether the user stopped it."""
     import signal
 
     from deeplda.experiments.sweep_definition import sweep_file
@@ -248,13 +254,13 @@ def _run(
                 work(sweep, stop)
             else:
                 run_workers(folder, storage, workers, stop)
-        # A worker may have been killed after finishing a trial and before writing its row.
+        # A worker may have been killed after finishing a trial but before writing its row.
         update_trials_csv(sweep)
         return sweep, stop()
 
 
 def _check(definition: SweepDefinition) -> None:
-    """Raise InputError for data or settings that the first trial cannot use, before anything is written."""
+    """Raise InputError if the first trial cannot use its data or settings, before anything is written."""
     from deeplda.experiments.sweep_worker import require_validation
     from deeplda.training.preparation import check_settings, read_data
 
@@ -265,7 +271,7 @@ def _check(definition: SweepDefinition) -> None:
 
 
 def _conclude(sweep: Sweep, *, stopped: bool, as_json: bool) -> None:
-    """Print the result; raise the error that sets the exit code if trials are left or failed."""
+    """Print the result; if trials are left or have failed, raise the error that sets the exit code."""
     from deeplda.experiments.sweep_display import summary_lines, sweep_status
 
     status = sweep_status(sweep)
@@ -281,16 +287,16 @@ def _conclude(sweep: Sweep, *, stopped: bool, as_json: bool) -> None:
         print("\n".join(summary_lines(status)))
         if elsewhere := sum(not sweep.run_folder(name).exists() for name in status.done):
             advice = f"to include them in the table, copy their folders to {sweep.folder}/trials"
-            print(f"{elsewhere} ran elsewhere: {advice}")
+            print(f"{elsewhere} of {len(status.done)} finished trials ran elsewhere: {advice}")
         if status.done:
             print(f"the sweep is in {sweep.folder}, with one row per trial in {sweep.folder / 'trials.csv'}; next:")
             print(f"  deeplda table {sweep.folder}")
     if stopped and left:
-        raise StoppedError(f"stopped with {left} of {status.trials} trials left; to resume, run the same command")
+        raise StoppedError(f"stopped with {left} of {status.trials} trials left; to resume, run the same command again")
     if status.failed:
         (name, sentence), *_ = status.failed.items()
-        what = f"{len(status.failed)} of {status.trials} trials failed, the first being {name}: {sentence}"
-        raise TrainingError(f"{what}; to try them again, run the same command with --retry")
+        what = f"{len(status.failed)} of {status.trials} trials failed; the first was {name}: {sentence}"
+        raise TrainingError(f"{what}; to retry them, run the same command with --retry")
     if left:
-        reason = "are left because their workers ended; run the same command to resume"
+        reason = "are left because their workers exited; to resume, run the same command again"
         raise TrainingError(f"{left} of {status.trials} trials {reason}")

@@ -1,4 +1,4 @@
-"""`deeplda table SWEEP`: the results of a sweep next to the paper's."""
+"""`deeplda table SWEEP`: show the results of a sweep next to the paper's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def table(
     ] = "text",
     output: Annotated[Path | None, Parameter(help="File to write to. [default: stdout]")] = None,
 ) -> None:
-    """Show mean and spread over seeds next to the paper's numbers, and compare with DLDA and cross-entropy."""
+    """Show the mean and spread over seeds next to the paper's numbers, and compare with DLDA and cross-entropy."""
     if output is not None and output.is_dir():
         raise InputError(f"{output} is a folder: pass a file as --output")
 

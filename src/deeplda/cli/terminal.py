@@ -1,4 +1,4 @@
-"""Tables on the terminal: scores, the confusion matrix, subclasses."""
+"""Print scores, the confusion matrix and subclasses as tables on the terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from deeplda.errors import one_line
 from deeplda.formatting import percent
 from deeplda.training.metrics import PredictorScores, Scores
 
-# The confusion matrix of more classes than this does not fit a terminal; --json has it.
+# With more classes than this, the confusion matrix does not fit a terminal; --json prints it.
 _MOST_CLASSES = 12
 
 
@@ -22,7 +22,7 @@ def print_table(table: Table) -> None:
 
 
 def print_scores(scores: Scores, class_names: Sequence[str], *, title: str, mirrored: Scores | None = None) -> None:
-    """Print the scores of each predictor, next to them those over `mirrored` images, and the confusion matrix."""
+    """Print the scores of each predictor, with its `mirrored` scores beside them, and the confusion matrix."""
     table = Table("predictor", title=f"{title}: {scores.n:,} samples", title_justify="left")
     for column in ("accuracy", "balanced", "AUC", *(["mirrored", "balanced", "AUC"] if mirrored else [])):
         table.add_column(column, justify="right")
@@ -40,7 +40,7 @@ def _cells(scores: PredictorScores) -> list[str]:
 
 
 def _print_confusion(confusion: Sequence[Sequence[int]], class_names: Sequence[str], *, title: str) -> None:
-    # Without borders and padding, ten classes fit a terminal of 80 columns.
+    # Without borders and padding, ten classes fit into a terminal with 80 columns.
     table = Table(title=title, title_justify="left", box=SIMPLE, padding=0)
     table.add_column("", overflow="fold")
     widest = max(len(str(count)) for row in confusion for count in row)
@@ -54,7 +54,7 @@ def _print_confusion(confusion: Sequence[Sequence[int]], class_names: Sequence[s
 
 def print_subclasses(subclasses: Mapping[str, Mapping[str, int]], *, mirrored: bool) -> None:
     """Print how often each subclass was predicted, and how often its class was right."""
-    # The scores above may be `mirrored`; these never are.
+    # The scores above may use mirror images; these never do.
     title = "subclasses" + (", without mirror images" if mirrored else "")
     table = Table("subclass", title=title, title_justify="left")
     table.add_column("predicted", justify="right")

@@ -1,4 +1,4 @@
-"""`deeplda train`: from data to a trained, scored and saved model."""
+"""`deeplda train`: train, score and save a model."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def train(
     /,
     *,
     recipe: Recipe = None,
-    run: Annotated[Path | None, Parameter(help="Folder of the run. [default: runs/DATA-OBJECTIVE]")] = None,
+    run: Annotated[Path | None, Parameter(help="Folder for the run. [default: runs/DATA-OBJECTIVE]")] = None,
     resume: Annotated[bool, flag("Resume the run from its last checkpoint.")] = False,
     processes: Annotated[WholeNumber, Parameter(help="Number of processes; each batch is split among them.")] = 1,
     json_: Json = False,
     quiet: Quiet = False,
-    tensorboard: Annotated[bool, flag("Also write each epoch for TensorBoard.")] = False,
+    tensorboard: Annotated[bool, flag("Also log each epoch for TensorBoard.")] = False,
     config: Annotated[TrainConfig, Parameter(name="*")] = TrainConfig(),  # noqa: B008  # frozen
 ) -> None:
-    """Train a network and its predictors, keep the best epoch by validation, and score it on the test part."""
+    """Train a network and its predictors, select the best epoch by validation, and score it on the test set."""
     if processes < 1:
         raise InputError(f"--processes must be at least 1, got {processes}")
     if tensorboard:
@@ -60,7 +60,7 @@ def train(
     resume = resume or restart_count() > 0
     with joined_world(settings.device) as world:
         folder = world.from_first(run or _default_folder(settings, resume=resume))
-        # The first process decides for all, and if it raises, all do.
+        # The first process decides for all of them; if it raises an error, they all do.
         decide = partial(_settings_for, folder, settings, base, chosen, resume=resume)
         settings = world.from_first(world.together(decide if world.first else lambda: settings))
         if world.first:
@@ -83,7 +83,7 @@ def train(
 
 
 def _default_folder(settings: RunConfig, *, resume: bool) -> Path:
-    """Return runs/DATA-OBJECTIVE, with a number appended if it exists; to resume, the last one that exists."""
+    """Return runs/DATA-OBJECTIVE, numbered if that exists already; to resume, return the last one that exists."""
     stem = f"{Path(settings.data).stem}-{settings.objective}"
     number, folder = 1, Path("runs") / stem
     while (following := Path("runs") / (stem if number == 1 else f"{stem}-{number}")).exists():
@@ -96,26 +96,27 @@ def _settings_for(
 ) -> RunConfig:
     """Return the settings of the run to resume in `folder`, or `settings` for a new run.
 
-    Raises InputError if the folder cannot be used, or if a setting in `base` or `chosen` differs from that of the run.
+    Raises InputError if the folder cannot be used, or if a setting in `base` or `chosen` differs from the run's.
     """
     if folder.is_file():
-        raise InputError(f"{folder} is a file: name a folder as --run")
+        raise InputError(f"{folder} is a file: pass a folder as --run")
     exists = (folder / "run.toml").exists()
     if not resume and (exists or (folder / "checkpoints").exists()):
-        raise InputError(f"{folder} already contains a run: pass --resume to resume it, or choose another --run")
+        raise InputError(f"{folder} already contains a run: pass --resume to resume it, or choose another --run folder")
     if (folder / "model.json").exists():
-        raise InputError(f"{folder} contains a model, not a run: choose another --run")
+        raise InputError(f"{folder} contains a model, not a run: choose another --run folder")
     if not exists:
         if resume:
-            print(f"note: there is no run in {folder} to resume: starting one on {settings.data}", file=sys.stderr)
+            print(f"note: there is no run in {folder} to resume; starting one on {settings.data}", file=sys.stderr)
         return settings
     existing = RunConfig.read(folder / "run.toml")
     if ":" in (existing.network or "") and settings.network != existing.network:
         raise code_not_run(folder, str(existing.network), f"pass --network {existing.network}")
     for name in sorted({*base, *chosen}):
         if (before := getattr(existing, name)) != (now := getattr(settings, name)):
-            do = "leave it out" if name in chosen else f"resume it with deeplda train --resume --run {folder}"
-            raise InputError(f"{folder} was started with {name} {before}, not {now}: {do}, or choose another --run")
+            do = f"omit {name}" if name in chosen else f"resume it with deeplda train --resume --run {folder}"
+            what = f"{folder} was started with {name} {before}, not {now}"
+            raise InputError(f"{what}: {do}, or choose another --run folder")
     return existing
 
 
@@ -142,7 +143,7 @@ def _train(folder: Path, settings: RunConfig, progress: Progress, world: World) 
 
 
 def _network_option(settings: RunConfig) -> str:
-    """Return the option that permits a network of the user's own to be run again."""
+    """Return the option that permits a custom network to be run again."""
     return f" --network {settings.network}" if ":" in (settings.network or "") else ""
 
 
@@ -152,12 +153,12 @@ def _print_summary(folder: Path, summary: SummaryRow, settings: RunConfig) -> No
 
     assert isinstance(summary.test, Scores)
     assert summary.class_names is not None
-    title = f"{settings.data}, test part"
+    title = f"{settings.data}, test set"
     print_scores(summary.test, summary.class_names, title=title, mirrored=summary.mirrored.get("test"))
     reason = "best by validation" if summary.validation else "the last"
-    # Runs of early versions did not count operations.
+    # Runs from early versions did not count operations.
     compute = f", {flops(summary.flops)}" if summary.flops else ""
-    print(f"kept epoch {summary.best_epoch} of {summary.epochs} ({reason}); {duration(summary.seconds)}{compute}")
-    print(f"the run is in {folder}, its report is {folder / 'report.html'}; next:")
+    print(f"selected epoch {summary.best_epoch} of {summary.epochs} ({reason}); {duration(summary.seconds)}{compute}")
+    print(f"the run is in {folder}, and its report is {folder / 'report.html'}; next:")
     print(f"  deeplda evaluate {folder}{_network_option(settings)}")
     print(f"  deeplda predict {folder} FILES-OR-FOLDERS...{_network_option(settings)}")

@@ -1,1 +1,1 @@
-"""Training: one loop, its settings, its checkpoints and its run folder."""
+"""The training loop, its settings, checkpoints and run folder."""

@@ -1,4 +1,4 @@
-"""The first stage of Algorithm 1: an autoencoder, trained and kept."""
+"""The first stage of Algorithm 1: train and save an autoencoder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BATCH = 500
 
 
 class _AutoencoderCard(BaseModel):
-    """The contents of model.json of an autoencoder."""
+    """The contents of an autoencoder's model.json."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -37,7 +37,7 @@ class _AutoencoderCard(BaseModel):
 
 
 class SampleAutoencoder(nn.Module):
-    """An autoencoder with its preprocessing: images are scaled to 0..1, rows are standardised."""
+    """An autoencoder with its preprocessing: images are scaled to 0..1, feature vectors are standardised."""
 
     def __init__(self, sample_shape: tuple[int, ...], width: float) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class SampleAutoencoder(nn.Module):
         self.normalisation = Normalisation(sample_shape)
 
     def fit_normalisation(self, inputs: NDArray[np.uint8] | NDArray[np.float32]) -> None:
-        """Fit the standardisation of rows, or the range of float images; uint8 images are divided by 255."""
+        """Fit the standardisation of feature vectors, or the range of float images; uint8 images are divided by 255."""
         if inputs.ndim != 4:
             self.normalisation.fit(inputs)
             return
@@ -70,7 +70,7 @@ class SampleAutoencoder(nn.Module):
 
     @torch.no_grad()
     def reconstruct(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
-        """Return the reconstruction of unprocessed inputs, in the range of the data."""
+        """Return the reconstruction of unprocessed inputs, on the scale of the data."""
         self.eval()
         found = self.autoencoder(self._prepared(inputs))
         restored: NDArray[np.float32] = (found * self.normalisation.deviation + self.normalisation.mean).cpu().numpy()
@@ -84,11 +84,11 @@ class SampleAutoencoder(nn.Module):
 
     @classmethod
     def load(cls, folder: Path) -> SampleAutoencoder:
-        """Load what `_write` wrote. Raises InputError if it is not complete."""
+        """Load an autoencoder written by `_write`. Raises InputError if it is incomplete."""
         try:
             card = _AutoencoderCard.model_validate_json(read_small(folder / "model.json"))
             state = read_tensors(folder / "weights.safetensors")
-            # An untrusted card may declare any size: compare it with the weights before allocating memory.
+            # An untrusted card may declare any size, so compare it with the weights before allocating memory.
             declared = outline(lambda: cls(card.sample_shape, card.width))
             if wrong := first_mismatch(declared.state_dict(), state):
                 raise InputError(f"weights.safetensors does not fit model.json: {wrong}")
@@ -105,7 +105,7 @@ class SampleAutoencoder(nn.Module):
 
 @dataclass
 class Reconstruction:
-    """An autoencoder with its optimiser, as the loop's `Trainee`."""
+    """An autoencoder with its optimiser, as a `Trainee` of the loop."""
 
     trained: SampleAutoencoder
     optimizer: torch.optim.Optimizer
@@ -113,7 +113,7 @@ class Reconstruction:
 
     @classmethod
     def build(cls, config: AutoencoderConfig, data: Data) -> Reconstruction:
-        """Build everything with fresh weights drawn from the seed. Raises InputError for unsupported samples."""
+        """Build everything with new weights drawn from the seed. Raises InputError if the samples are unsupported."""
         device = pick_device(config.device)
         with preserved_generators():
             torch.manual_seed(config.seed)
@@ -128,20 +128,22 @@ class Reconstruction:
         )
         return cls(model, optimizer, device)
 
-    def step(self, inputs: Tensor, labels: Tensor, learning_rate: float) -> float:  # noqa: ARG002  # as every trainee
-        """Take one step of the optimiser and return the error before it."""
+    def step(self, inputs: Tensor, labels: Tensor, learning_rate: float) -> float:  # noqa: ARG002  # `Trainee` interface
+        """Take one optimiser step and return the reconstruction error before it."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         error = self.trained.error(inputs)
         if not torch.isfinite(error):
-            raise TrainingError("the error of the autoencoder is not finite: lower --autoencoder-learning-rate")
+            raise TrainingError(
+                "the autoencoder's reconstruction error is not finite: lower --autoencoder-learning-rate"
+            )
         self.optimizer.zero_grad()
         error.backward()  # type: ignore[no-untyped-call]  # not typed in torch
         self.optimizer.step()
         return float(error.detach())
 
-    def examine(self, fit_part: Part, validation: Part) -> tuple[ReconstructionScores | None, Spectrum]:  # noqa: ARG002  # as every trainee
-        """Return the error on `validation`; there is no spectrum."""
+    def examine(self, fit_part: Part, validation: Part) -> tuple[ReconstructionScores | None, Spectrum]:  # noqa: ARG002  # `Trainee` interface
+        """Return the reconstruction error on `validation` and an empty spectrum."""
         return self._error(validation), {}
 
     @torch.no_grad()
@@ -155,16 +157,16 @@ class Reconstruction:
             total += float(self.trained.error(inputs)) * len(inputs)
         return ReconstructionScores(n=len(validation), error=total / len(validation))
 
-    def finish(self, data: Data, watch: Watch) -> SampleAutoencoder:  # noqa: ARG002  # as every trainee
+    def finish(self, data: Data, watch: Watch) -> SampleAutoencoder:  # noqa: ARG002  # `Trainee` interface
         """Return the autoencoder."""
         return self.trained.eval()
 
-    def score(self, data: Data, watch: Watch) -> FinalScores:  # noqa: ARG002  # as every trainee
-        """Return the errors on the validation and test parts."""
+    def score(self, data: Data, watch: Watch) -> FinalScores:  # noqa: ARG002  # `Trainee` interface
+        """Return the reconstruction errors on the validation and test sets."""
         return FinalScores(validation=self._error(data.val), test=self._error(data.test))
 
     def flops(self, sample_shape: tuple[int, ...]) -> int:
-        """Return the floating-point operations of the forward and backward pass of one sample."""
+        """Return the number of floating-point operations in the forward and backward pass of one sample."""
         return training_flops(self.trained.autoencoder, sample_shape)
 
     def describe_step(self) -> str:

@@ -1,4 +1,4 @@
-"""The training part as a tensor, and augmented batches cut from it."""
+"""Augmented batches, cut from the training set in memory."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from deeplda.training.config import LoopConfig
 
 
 class BatchSource:
-    """Inputs and labels of the training part on the device, images stored channels last.
+    """The inputs and labels of the training set on the device; images are stored channels last.
 
-    Flips and shifts are part of the one gather that cuts a batch: they change which pixel is read and cost no pass of
-    their own. Pixels beyond the edge are those mirrored at it. Flips are drawn for each batch, or alternate: each image
-    is mirrored in every second epoch, half of them in the first.
+    Flips and shifts are part of the single gather that cuts a batch: they only change which pixels are read and need no
+    extra pass. Pixels beyond an edge are reflected at that edge. Flips are either drawn at random for each batch or
+    alternate: each image is flipped in every second epoch, and half of the images are flipped in the first.
     """
 
     def __init__(self, part: Part, device: torch.device, config: LoopConfig) -> None:
@@ -31,11 +31,11 @@ class BatchSource:
             self._mirrored_first = torch.from_numpy(drawn).to(device)
 
     def batch(self, indices: Indices, epoch: int) -> tuple[Tensor, Tensor]:
-        """Return inputs (n, *sample_shape) in their stored type, images in channels_last memory, and labels (n,).
+        """Return inputs (n, *sample_shape) in their stored dtype, images in channels_last format, and labels (n,).
 
         Args:
-            indices: of the samples in the training part.
-            epoch: counted from 0; alternating flips depend on it.
+            indices: positions of the samples in the training set.
+            epoch: the epoch, counted from 0; alternating flips depend on it.
         """
         at = torch.from_numpy(indices).to(self._inputs.device)
         labels = self._labels[at]
@@ -58,7 +58,7 @@ class BatchSource:
         return self._mirrored_first[at] ^ (epoch % 2 == 1)
 
     def _shifted(self, size: int, n: int) -> Tensor:
-        """Return, for each of n samples, the positions 0..size-1 shifted at random and mirrored at the edges."""
+        """Return, for each of n samples, the positions 0..size-1 shifted at random and reflected at the edges."""
         positions = torch.arange(size, device=self._inputs.device).expand(n, size)
         if not self._translate:
             return positions

@@ -1,4 +1,4 @@
-"""Checkpoints: tensors as safetensors, counters as JSON, both verified when read. No pickle."""
+"""Checkpoints: tensors in safetensors and counters in JSON, without pickle; both are verified when read."""
 
 from __future__ import annotations
 
@@ -19,17 +19,22 @@ _ADAM_STATE = {"step", "exp_avg", "exp_avg_sq"}
 
 
 class Counters(BaseModel):
-    """How far a run has come. With the seed they determine everything random: each step seeds its own numbers."""
+    """The progress of a run.
+
+    Together with the seed, it determines all random numbers, because each step seeds its own.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
-    epoch: int = Field(0, ge=0, description="Epochs completed.")
-    step: int = Field(0, ge=0, description="Steps completed in the current epoch: the sampler's position.")
-    loss_sum: float = Field(0.0, description="Sum of the losses of those steps.")
-    seconds: float = Field(0.0, description="Time spent, evaluation included.")
+    epoch: int = Field(0, ge=0, description="Number of completed epochs.")
+    step: int = Field(0, ge=0, description="Number of completed steps in the current epoch.")
+    loss_sum: float = Field(0.0, description="Sum of the losses over those steps.")
+    seconds: float = Field(0.0, description="Time spent so far, including evaluation.")
     best_epoch: int = Field(0, ge=0, description="The last epoch with the best validation score.")
-    risen_epoch: int = Field(0, ge=0, description="The epoch in which the validation score last rose.")
-    best_score: float | None = Field(None, description="The best validation score; None before the first.")
+    risen_epoch: int = Field(
+        0, ge=0, description="The last epoch that set a new best validation score (ties do not count)."
+    )
+    best_score: float | None = Field(None, description="The best validation score so far; None if there is none yet.")
 
 
 class _CheckpointFile(BaseModel):
@@ -44,14 +49,14 @@ class _CheckpointFile(BaseModel):
 
 @dataclass
 class Snapshot:
-    """The state of a run: tensors by name, and its counters."""
+    """The state of a run: its tensors by name, and its counters."""
 
     tensors: dict[str, Tensor]
     counters: Counters
 
     @classmethod
     def of(cls, network: nn.Module, optimizer: torch.optim.Optimizer, counters: Counters) -> Snapshot:
-        """Return the current state; tensors are copied, so that training can continue."""
+        """Return the current state. Tensors are copied, so training can continue."""
         tensors = {f"network.{name}": value for name, value in network.state_dict().items()}
         for number, state in optimizer.state_dict()["state"].items():
             for name, value in state.items():
@@ -61,7 +66,7 @@ class Snapshot:
         return cls(copies, counters.model_copy())
 
     def restore(self, network: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
-        """Load the state. Raises InputError if it belongs to another network or optimiser."""
+        """Load the state. Raises InputError if it belongs to a different network or optimiser."""
         weights, expected = self._under("network."), network.state_dict()
         for name in sorted(expected.keys() | weights.keys()):
             if name not in expected or name not in weights or not _alike(expected[name], weights[name]):
@@ -72,12 +77,12 @@ class Snapshot:
             optimizer.load_state_dict({"state": self._optimizer_state(optimizer), "param_groups": groups})
 
     def _optimizer_state(self, optimizer: torch.optim.Optimizer) -> dict[int, dict[str, Tensor]]:
-        """Return the state of each parameter that has one, by its number."""
+        """Return the optimiser state of each parameter that has one, by parameter number."""
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         wanted = _ADAM_STATE if isinstance(optimizer, torch.optim.Adam) else _SGD_STATE
         found, state = self._under("optimizer."), dict[int, dict[str, Tensor]]()
         for number, parameter in enumerate(parameters):
-            # Copies: the optimiser keeps these tensors, which may be views of the file.
+            # Copy the tensors: the optimiser holds on to them, and they may be views of the file.
             own = {key: found.pop(f"{number}.{key}").clone() for key in wanted if f"{number}.{key}" in found}
             like = {key: torch.zeros(()) if key == "step" else parameter for key in own}
             if own and (own.keys() != wanted or not all(_alike(like[key], own[key]) for key in own)):
@@ -96,11 +101,11 @@ def _alike(expected: Tensor, found: Tensor) -> bool:
 
 
 def _mismatch(name: str) -> InputError:
-    return InputError(f"{name} in the checkpoint does not match this run: choose another --run")
+    return InputError(f"{name} in the checkpoint does not match this run: choose another --run folder")
 
 
 def write_checkpoint(snapshot: Snapshot, folder: Path, run: str, *, keep: Path | None = None) -> None:
-    """Write a checkpoint to `folder`; the one that was there moves to `keep`."""
+    """Write a checkpoint to `folder`, and move the previous one to `keep`, if there is one."""
     with new_folder(folder, keep) as temporary:
         tensors = temporary / "state.safetensors"
         save_file({name: value.contiguous() for name, value in snapshot.tensors.items()}, tensors)
@@ -109,11 +114,11 @@ def write_checkpoint(snapshot: Snapshot, folder: Path, run: str, *, keep: Path |
 
 
 def read_checkpoint(folder: Path, run: str) -> Snapshot:
-    """Read a checkpoint of the run `run`. Raises InputError if it is damaged or belongs to another run."""
+    """Read a checkpoint of the run `run`. Raises InputError if it is damaged or belongs to a different run."""
     try:
         file = _CheckpointFile.model_validate_json(read_small(folder / "checkpoint.json"))
         if file.run != run:
-            raise InputError(f"{folder} is a checkpoint of another run or of other data")
+            raise InputError(f"{folder} is a checkpoint of a different run or of different data")
         if _checksum(folder / "state.safetensors") != file.digest:
             raise InputError(f"{folder} is damaged: the checksum of its tensors does not match")
         return Snapshot(read_tensors(folder / "state.safetensors"), file.counters)
@@ -124,6 +129,6 @@ def read_checkpoint(folder: Path, run: str) -> Snapshot:
 
 def _checksum(file: Path) -> str:
     if not file.is_file():
-        raise FileNotFoundError(f"no file {file.name}")
+        raise FileNotFoundError(f"{file.name} is missing")
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()

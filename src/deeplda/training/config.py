@@ -14,16 +14,16 @@ from deeplda.core.options import ClassWeight, Scatter, StatisticName, check_regu
 from deeplda.errors import InputError
 from deeplda.io import expanded, read_toml
 
-# Settings of the discriminant objectives, which cross-entropy does not use.
+# Settings that only the discriminant objectives use; cross-entropy ignores them.
 LDA_SETTINGS = ("alpha", "lam", "epsilon", "statistic", "scatter")
-# alpha and statistic, unless given: "rdlda" and "dlda" are the paper's objectives.
+# The default alpha and statistic of the paper's objectives.
 OBJECTIVE_DEFAULTS: dict[str, dict[str, float | str]] = {
     "rdlda": {"alpha": 0.6, "statistic": "smallest"},
     "dlda": {"alpha": 1.0, "statistic": "smallest"},
 }
 
 _AUTOENCODER_SETTINGS = ("autoencoder_epochs", "autoencoder_optimizer", "autoencoder_learning_rate")
-# If the first setting has one of these values, the settings that follow have no effect.
+# (setting, values, others): if the setting has one of the values, the others have no effect.
 _WITHOUT_EFFECT: tuple[tuple[str, tuple[object, ...], tuple[str, ...]], ...] = (
     ("objective", ("lda", "rdlda", "dlda"), ("label_smoothing",)),
     ("statistic", ("wilks", "pillai", "hotelling"), ("epsilon",)),
@@ -36,7 +36,7 @@ _WITHOUT_EFFECT: tuple[tuple[str, tuple[object, ...], tuple[str, ...]], ...] = (
     ("subclasses", (1,), _AUTOENCODER_SETTINGS),
 )
 
-# An upper bound far above any useful value; TOML and torch integers have 64 bits.
+# The upper bound is far above any useful value and keeps integers within the 64 bits of TOML and torch.
 Whole = Annotated[int, Field(lt=2**31)]
 Rate = Annotated[float, Field(gt=0, le=1e6)]
 
@@ -46,7 +46,7 @@ class _Settings(BaseModel):
 
     @classmethod
     def parse(cls, settings: Mapping[str, object], origin: str) -> Self:
-        """Validate a mapping. Raises InputError, naming `origin`, if it is not valid."""
+        """Validate a mapping. Raises an InputError that names `origin` if it is invalid."""
         try:
             return cls.model_validate(settings)
         except ValidationError as error:
@@ -54,123 +54,142 @@ class _Settings(BaseModel):
 
 
 class ObjectiveSettings(_Settings):
-    """What is optimised."""
+    """The settings of the objective."""
 
     objective: Literal["lda", "rdlda", "dlda", "cce"] = Field(
-        "lda", description="lda: any statistic, alpha 1; rdlda and dlda: the paper's defaults; cce: cross-entropy."
+        "lda",
+        description="lda: the general objective; rdlda, dlda: the paper's, with its defaults; cce: cross-entropy.",
     )
     alpha: float = Field(
-        1.0, ge=0, le=1, description="Share of the off-diagonal of S_W that is kept; 0.6 for rdlda unless given."
+        1.0, ge=0, le=1, description="Factor applied to the off-diagonal entries of S_W. rdlda defaults to 0.6."
     )
     lam: float = Field(1e-3, ge=0, allow_inf_nan=False, description="Ridge added to S_W.")
     epsilon: float = Field(1.0, ge=0, description="Include eigenvalues up to the smallest one plus this margin.")
     statistic: StatisticName = Field(
-        "wilks", description="Statistic of the eigenvalues; smallest for rdlda and dlda unless given."
+        "wilks", description="Statistic of the eigenvalues. rdlda and dlda default to smallest."
     )
-    scatter: Scatter = Field("pooled", description="Which definition of the scatter matrices to use.")
+    scatter: Scatter = Field("pooled", description="Definition of the scatter matrices.")
     class_weight: ClassWeight = Field(None, description="balanced: give rare classes the same weight as common ones.")
     label_smoothing: float = Field(
-        0.0, ge=0, lt=1, description="For cross-entropy: share of each label spread over all classes."
+        0.0,
+        ge=0,
+        lt=1,
+        description="Label smoothing for cross-entropy: "
+        "fraction of the target probability spread uniformly over all classes.",
     )
 
 
 class NetworkSettings(_Settings):
-    """Which network is trained."""
+    """The settings of the network."""
 
     network: str | None = Field(
-        None, description="dorfernet, fastnet, convnet-small, mlp, or module.path:callable. [default: by the data]"
+        None,
+        description="dorfernet, fastnet, convnet-small, mlp, or module.path:callable. [default: depends on the data]",
     )
-    width: float = Field(1.0, gt=0, allow_inf_nan=False, description="Factor on the channels of hidden layers.")
+    width: float = Field(1.0, gt=0, allow_inf_nan=False, description="Multiplier for the channels of hidden layers.")
     embedding_dim: Annotated[Whole, Field(ge=1)] | Literal["subclasses"] | None = Field(
-        None, description="Width of the output: a number, or subclasses. [default: number of classes]"
+        None, description="Output dimension: a number, or subclasses for one per subclass. [default: number of classes]"
     )
 
 
 class OptimizerSettings(_Settings):
-    """How each step is taken."""
+    """The settings of each training step."""
 
     optimizer: Literal["sgd", "muon"] = Field(
-        "sgd", description="sgd; or muon, which orthogonalises filter updates: for networks with batch norm."
+        "sgd",
+        description="sgd, or muon, which orthogonalises the updates of convolution filters; "
+        "use muon only with batch norm.",
     )
-    filter_learning_rate: Rate = Field(0.24, description="Highest learning rate of convolution filters under muon.")
+    filter_learning_rate: Rate = Field(0.24, description="Peak learning rate for convolution filters under muon.")
     chunk_size: Whole | None = Field(
-        None, ge=2, description="Process a batch in chunks of this many samples: the same gradient in less memory."
+        None, ge=2, description="Process each batch in chunks of this many samples: same gradient, less memory."
     )
     precision: Literal["float32", "bfloat16"] | None = Field(
-        None, description="Precision of the network in training. [default: bfloat16 on a GPU that has it, else float32]"
+        None,
+        description="Network precision during training. [default: bfloat16 on GPUs that support it, else float32]",
     )
 
 
 class SubclassSettings(_Settings):
-    """How classes are split into subclasses."""
+    """The settings for splitting classes into subclasses."""
 
     subclasses: Annotated[Whole, Field(ge=1)] | Literal["auto"] = Field(
-        1, description="Split each class into this many subclasses by k-means; auto: 1 to 4 by silhouette."
+        1, description="Split each class into this many subclasses by k-means; auto: 1 to 4, chosen by silhouette."
     )
     cluster_on: Literal["autoencoder", "inputs"] | None = Field(
-        None, description="Where k-means runs. [default: autoencoder for images, inputs for rows]"
+        None,
+        description="Run k-means on the autoencoder's embedding or on the inputs. "
+        "[default: autoencoder for images, inputs for feature vectors]",
     )
-    cluster_starts: Whole = Field(10, ge=1, description="Number of k-means runs; the best one is kept.")
+    cluster_starts: Whole = Field(10, ge=1, description="Number of k-means runs; the best one is used.")
     smallest_cluster: Whole = Field(
         10, ge=1, description="Merge clusters smaller than this into their nearest sibling."
     )
     subclass_decision: Literal["argmax", "sum"] = Field(
-        "argmax", description="Predict the class of the best subclass, or the class of highest summed probability."
+        "argmax",
+        description="argmax: predict the class of the best subclass; "
+        "sum: predict the class with the highest summed probability.",
     )
-    autoencoder_epochs: Whole = Field(20, ge=1, description="Epochs of the autoencoder.")
-    autoencoder_optimizer: Literal["adam", "sgd"] = Field("adam", description="Optimiser of the autoencoder.")
-    autoencoder_learning_rate: Rate = Field(3e-3, description="Highest learning rate of the autoencoder.")
+    autoencoder_epochs: Whole = Field(20, ge=1, description="Number of epochs to train the autoencoder.")
+    autoencoder_optimizer: Literal["adam", "sgd"] = Field("adam", description="Optimiser for the autoencoder.")
+    autoencoder_learning_rate: Rate = Field(3e-3, description="Peak learning rate for the autoencoder.")
 
 
 class LoopConfig(_Settings):
-    """How long the loop trains and in which steps, whatever it trains."""
+    """The settings of the training loop, which apply to any `Trainee`."""
 
-    epochs: Whole = Field(30, ge=1, description="Passes over the training part.")
-    batch_size: Whole = Field(200, ge=2, description="Samples per step.")
-    learning_rate: Rate = Field(0.03, description="Highest learning rate.")
-    momentum: float = Field(0.9, gt=0, lt=1, description="Nesterov momentum of SGD.")
-    weight_decay: float = Field(1e-4, ge=0, le=1e6, description="On all parameters, except the filters under muon.")
+    epochs: Whole = Field(30, ge=1, description="Number of passes over the training set.")
+    batch_size: Whole = Field(200, ge=2, description="Number of samples per step.")
+    learning_rate: Rate = Field(0.03, description="Peak learning rate.")
+    momentum: float = Field(0.9, gt=0, lt=1, description="Nesterov momentum for SGD.")
+    weight_decay: float = Field(1e-4, ge=0, le=1e6, description="Weight decay; muon does not apply it to filters.")
     schedule: Literal["halving", "one-cycle", "linear"] = Field(
-        "one-cycle", description="Learning rate: halved at intervals, up and down once, or linearly down to 0."
+        "one-cycle",
+        description="Learning-rate schedule. halving: halve at intervals; one-cycle: raise, then lower; "
+        "linear: decrease to 0.",
     )
-    halve_every: Whole = Field(25, ge=1, description="Epochs between halvings.")
+    halve_every: Whole = Field(25, ge=1, description="Number of epochs between halvings of the learning rate.")
     sampler: Literal["shuffle", "stratified"] = Field(
-        "stratified", description="stratified: every class in every batch, if it has enough samples."
+        "stratified", description="shuffle, or stratified, which puts every class with enough samples into every batch."
     )
-    flip: bool = Field(False, description="Mirror images.")
+    flip: bool = Field(False, description="Flip training images horizontally.")
     flip_order: Literal["random", "alternating"] = Field(
-        "random", description="Mirror at random, or each image in every second epoch."
+        "random", description="Flip at random, or flip each image in every second epoch."
     )
     translate: Whole = Field(0, ge=0, description="Shift images randomly by up to this many pixels.")
     tta: Literal["mirror"] | None = Field(
         None, description="mirror: also score with embeddings averaged over each image and its mirror image."
     )
     patience: Whole | None = Field(
-        None, ge=1, description="Stop after this many epochs without a better validation accuracy."
+        None, ge=1, description="Stop after this many epochs without an improvement in validation accuracy."
     )
-    seed: Whole = Field(0, ge=0, description="Seed of weights, batch order, augmentation and dropout.")
-    device: str = Field("auto", description="cpu, cuda, cuda:1, ... [auto: cuda if there is one]")
-    checkpoint_seconds: float = Field(60.0, gt=0, description="Save a checkpoint at least this often.")
+    seed: Whole = Field(0, ge=0, description="Seed for weights, batch order, augmentation and dropout.")
+    device: str = Field("auto", description="cpu, cuda, cuda:1, ..., or auto, which uses cuda if it is available.")
+    checkpoint_seconds: float = Field(60.0, gt=0, description="Maximum number of seconds between checkpoints.")
 
 
 class DataSettings(_Settings):
-    """Which samples a run has, and in which part."""
+    """The settings for reading and splitting the data."""
 
     data_dir: Path | None = Field(
-        None, description="Folder of the known data sets. [default: DEEPLDA_DATA or the cache]"
+        None, description="Folder with the known data sets. [default: $DEEPLDA_DATA or the user's cache]"
     )
-    image_size: Whole | None = Field(None, ge=1, description="Resize images to this many pixels a side.")
-    split_seed: Whole = Field(0, ge=0, description="Seed of the split into training, validation and test parts.")
-    train_on_all: bool = Field(False, description="Also train on the validation part, once all settings are chosen.")
+    image_size: Whole | None = Field(None, ge=1, description="Resize images to this many pixels per side.")
+    split_seed: Whole = Field(
+        0, ge=0, description="Seed for splitting the data into training, validation and test sets."
+    )
+    train_on_all: bool = Field(
+        False, description="Also train on the validation set; use it once all settings are chosen."
+    )
     skip_unreadable: bool = Field(False, description="Skip broken image files instead of stopping.")
 
 
-# Runs that agree in these settings have the same samples.
+# Runs with the same values of these settings have the same samples.
 DATA_SETTINGS = ("data", *DataSettings.model_fields)
 
 
 class FitConfig(LoopConfig, SubclassSettings, OptimizerSettings, NetworkSettings, ObjectiveSettings):
-    """All settings of a training on data that is given. The defaults suit small images such as digits."""
+    """All training settings except those for the data. The defaults suit small images such as digits."""
 
     @model_validator(mode="after")
     def _settings_agree(self) -> Self:
@@ -178,34 +197,34 @@ class FitConfig(LoopConfig, SubclassSettings, OptimizerSettings, NetworkSettings
             if name not in self.model_fields_set:
                 object.__setattr__(self, name, value)
         if self.objective == "dlda" and self.alpha != 1:
-            raise ValueError("objective dlda has no alpha: leave alpha out, or use objective rdlda")
+            raise ValueError("objective dlda has no alpha: omit alpha, or use objective rdlda")
         check_regularisation(self.alpha, self.lam, self.scatter, self.class_weight)
         check_statistic(self.statistic, self.epsilon, self.scatter)
         return self
 
 
 class TrainConfig(DataSettings, FitConfig):
-    """The options of `deeplda train`: all settings but the name of the data."""
+    """The options of `deeplda train`: all settings except the name of the data."""
 
     @model_validator(mode="after")
     def _has_validation_part(self) -> Self:
         if self.train_on_all and self.patience is not None:
-            raise ValueError("patience needs the validation part, which train_on_all trains on: leave one of them out")
+            raise ValueError("patience needs the validation set, which train_on_all trains on: omit one of them")
         return self
 
 
 class _TomlFile(_Settings):
-    """Settings together with the data they are for, as a TOML file contains them."""
+    """The contents of a TOML file: settings and the name of the data."""
 
-    data: str = Field("digits", description="A known name, a folder of images, or an .npz file.")
+    data: str = Field("digits", description="A known data set, a folder of images, or an .npz file.")
 
     @classmethod
     def read(cls, file: Path) -> Self:
-        """Read a TOML file. Raises InputError if it is not valid."""
+        """Read a TOML file. Raises InputError if it is invalid."""
         return cls.parse(read_toml(file), str(file))
 
     def to_toml(self) -> str:
-        """Return the settings as TOML, in the order of their definition; settings that are None are left out."""
+        """Return the settings as TOML, in the order of their definition, without those that are None."""
         settings = self.model_dump(mode="json", exclude_none=True)
         settings = {"data": settings.pop("data"), **settings}
         return "".join(f"{name} = {as_toml(value)}\n" for name, value in settings.items())
@@ -216,28 +235,28 @@ class RunConfig(_TomlFile, TrainConfig):
 
     @classmethod
     def of(cls, run: Path) -> Self:
-        """Read the settings of a run folder. Raises InputError if it is not one."""
+        """Read the settings from a run folder. Raises InputError if `run` is not a run folder."""
         if not (run / "run.toml").is_file():
             reason = "there is no such folder"
             if run.is_dir():
                 reason = "it contains only a model" if (run / "model.json").exists() else "it has no run.toml"
-            raise InputError(f"{run} is not a run: {reason}, need a folder written by deeplda train")
+            raise InputError(f"{run} is not a run folder ({reason}), need a folder written by deeplda train")
         return cls.read(run / "run.toml")
 
 
 class AutoencoderConfig(_TomlFile, DataSettings, LoopConfig):
-    """The contents of run.toml of an autoencoder."""
+    """The contents of an autoencoder's run.toml."""
 
     width: float = Field(1.0, gt=0, allow_inf_nan=False)
     optimizer: Literal["adam", "sgd"] = "adam"
-    # Many small steps reconstruct better than few large ones.
+    # Many small steps lead to better reconstructions than a few large ones.
     batch_size: Whole = Field(100, ge=2)
 
     @classmethod
     def of(cls, config: FitConfig) -> Self:
-        """Return the settings of the autoencoder that a training needs.
+        """Return the settings for the autoencoder of a training run.
 
-        Settings that do not affect it keep their defaults, so that runs that differ only in their objective share it.
+        Settings that do not affect it keep their defaults, so that runs with different objectives can share it.
         """
         same = [name for name in (*DATA_SETTINGS, "device", "seed", "width") if hasattr(config, name)]
         return cls(
@@ -250,8 +269,11 @@ class AutoencoderConfig(_TomlFile, DataSettings, LoopConfig):
 
 
 def merged(base: Mapping[str, object], chosen: Mapping[str, object]) -> dict[str, object]:
-    """Return `chosen` over `base`. Choosing another objective than that of `base` also drops the alpha and statistic of
-    `base`, so that the objective's own defaults apply."""
+    """Return `base` updated with `chosen`.
+
+    If `chosen` changes the objective, alpha and statistic in `base` are dropped, so that the new objective's defaults
+    apply.
+    """
     objective = base.get("objective", "lda")
     if chosen.get("objective", objective) != objective:
         base = {name: value for name, value in base.items() if name not in ("alpha", "statistic")}
@@ -259,13 +281,13 @@ def merged(base: Mapping[str, object], chosen: Mapping[str, object]) -> dict[str
 
 
 def without_effect(config: TrainConfig, given: Collection[str]) -> dict[str, str]:
-    """Return the given settings that have no effect, each with the setting that is the reason: {"lam": "objective"}."""
+    """Return the given settings that have no effect, each with the setting responsible: {"lam": "objective"}."""
     found = [(names, other) for other, values, names in _WITHOUT_EFFECT if getattr(config, other) in values]
     return {name: other for names, other in found for name in names if name in given}
 
 
 def with_absolute_paths(settings: Mapping[str, object]) -> dict[str, object]:
-    """Return the settings with existing paths made absolute, so that the run can be read from any folder."""
+    """Return the settings with existing paths made absolute, so that the run can be used from any folder."""
     from deeplda.data import KNOWN
 
     absolute = dict(settings)
@@ -279,7 +301,7 @@ def with_absolute_paths(settings: Mapping[str, object]) -> dict[str, object]:
 
 
 def first_mistake(error: ValidationError) -> str:
-    """Return a pydantic error as one sentence: which setting, what was received, what is needed."""
+    """Return a pydantic error as one sentence that names the setting, its value and the requirement."""
     first = error.errors()[0]
     message = first["msg"].removeprefix("Value error, ")
     if not first["loc"]:
@@ -293,12 +315,12 @@ def first_mistake(error: ValidationError) -> str:
 def _shown(value: object) -> str:
     try:
         return repr(value)
-    except ValueError:  # Python refuses to print a number of thousands of digits
+    except ValueError:  # Python refuses to print numbers with thousands of digits
         return "a huge number"
 
 
 def as_toml(value: Any) -> str:
-    """Return a string, number, boolean or list of these as TOML."""
+    """Return a string, number, boolean, or a list of these, as TOML."""
     if isinstance(value, list):
         return f"[{', '.join(map(as_toml, value))}]"
     if value == math.inf:

@@ -1,4 +1,4 @@
-"""Gather the statistics that predictors are fitted from, and score a model."""
+"""Gather the statistics needed to fit predictors, and score a model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from deeplda.predictors import FeatureStatistics
 from deeplda.training.metrics import PredictorScores, Scores
 from deeplda.training.parallel import ALONE, World
 
-# Passes the batches of a long computation through and reports progress, given the number of samples and the activity.
+# Yields the batches of a long computation unchanged, and reports progress on this activity over this many samples.
 Watch = Callable[[Iterator[Tensor], int, str], Iterator[Tensor]]
 
 
@@ -25,9 +25,9 @@ def unwatched(batches: Iterator[Tensor], _samples: int, _activity: str) -> Itera
 
 
 def gather_statistics(model: Model, part: Part, watch: Watch = unwatched, world: World = ALONE) -> FeatureStatistics:
-    """Return statistics of the embedding of `part`, in one pass: eval mode, no augmentation, batch by batch.
+    """Return the statistics of the embedding of `part`, computed in one pass in eval mode, without augmentation.
 
-    The processes of a `world` take a share each, and all end with the same statistics of the whole part.
+    The samples are split among the processes of a `world`, and all processes return the same statistics of all samples.
     """
     labels = torch.from_numpy(part.labels)
     statistics = FeatureStatistics.for_labels(labels, scatter=model.card.scatter, class_weight=model.card.class_weight)
@@ -44,10 +44,10 @@ def gather_statistics(model: Model, part: Part, watch: Watch = unwatched, world:
 def evaluate(
     model: Model, part: Part, watch: Watch = unwatched, world: World = ALONE, *, mirror: bool = False
 ) -> Scores | None:
-    """Score every predictor of the model on `part`; None for a part without samples.
+    """Score every predictor of the model on `part`; return None if it has no samples.
 
-    The processes of a `world` take a share of the samples each. With `mirror` the embedding is the mean of those of an
-    image and its mirror image.
+    The samples are split among the processes of a `world`. With `mirror`, embeddings are averaged over each image and
+    its mirror image.
     """
     if len(part) == 0:
         return None
@@ -78,7 +78,7 @@ def evaluate(
 def subclass_scores(model: Model, part: Part) -> dict[str, dict[str, int]]:
     """Return, for each subclass, how often it had the best score ("decided") and how often its class was then right.
 
-    Mirror images are not used, as in the confusion matrix.
+    As in the confusion matrix, mirror images are not used.
     """
     names = model.card.subclass_map.names(model.class_names)
     decided = model.predict_subclasses(part.inputs)
@@ -91,16 +91,16 @@ def subclass_scores(model: Model, part: Part) -> dict[str, dict[str, int]]:
 
 
 def confusion(labels: NDArray[np.int64], predicted: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
-    """Return how often each class (row) was classified as each class (column), (C, C)."""
+    """Return the confusion matrix (C, C): how often each class (row) was classified as each class (column)."""
     return np.bincount(labels * classes + predicted, minlength=classes * classes).reshape(classes, classes)
 
 
 def area_under_roc(labels: NDArray[np.int64], scores: NDArray[np.float64]) -> float | None:
     """Return the area under the ROC curve of each class against the others, averaged over the classes present.
 
-    It is the probability that a sample of a class is given a higher probability of that class than a sample of another
-    one; ties count half. Probabilities, the softmax of the scores (n, C), are compared by their log odds, which do not
-    round to 0 or 1. None if all samples are of one class.
+    For one class, it is the probability that a random sample of the class gets a higher probability for it than a
+    random sample of the other classes; ties count half. Probabilities, the softmax of the scores (n, C), are compared
+    by their log odds, which do not round to 0 or 1. Returns None if all samples belong to one class.
     """
     present = np.unique(labels)
     if len(present) == 1:
@@ -110,8 +110,10 @@ def area_under_roc(labels: NDArray[np.int64], scores: NDArray[np.float64]) -> fl
 
 
 def _log_odds(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return log(p / (1 - p)) for the softmax p of each row. For the highest score, whose 1 - p would be lost to
-    rounding, it is the lead over the log-sum-exp of the others."""
+    """Return log(p / (1 - p)) for the softmax p of each row.
+
+    For the highest score, where 1 - p would be lost to rounding, it is the lead over the log-sum-exp of the others.
+    """
     rows, best = np.arange(len(scores)), scores.argmax(1)
     others = scores.copy()
     others[rows, best] = -np.inf
@@ -124,9 +126,9 @@ def _log_odds(scores: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _share_in_order(positive: NDArray[np.bool_], values: NDArray[np.float64]) -> float:
-    """Return the share of (positive, other) pairs in the right order, from the ranks of the positive samples.
+    """Return the fraction of (positive, other) pairs in the right order, from the ranks of the positive samples.
 
-    The same as scikit-learn's `roc_auc_score`, without the second that its import takes.
+    This equals scikit-learn's `roc_auc_score`, but avoids its import, which takes a second.
     """
     _, place, ties = np.unique(values, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(ties) - (ties - 1) / 2)[place]

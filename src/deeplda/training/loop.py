@@ -1,4 +1,4 @@
-"""The training loop: read it from top to bottom."""
+"""The training loop, to be read from top to bottom."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from deeplda.training.parallel import ALONE, World
 from deeplda.training.progress import Progress
 from deeplda.training.run_folder import Run, Writeable
 
-# After each epoch, predictors are fitted on at most this many training samples; at the end on all of them.
+# After each epoch, predictors are fitted on at most this many training samples; at the end, on all of them.
 _FIT_SAMPLES = 5_000
 _SEED_STRIDE = 1_000_003
 _RANK_STRIDE = 2**52
 
 
 class Trainee(Protocol):
-    """What the loop trains: a network with its criterion and optimiser.
+    """A network with its criterion and optimiser, which the loop trains.
 
     Attributes:
-        trained: everything that has parameters.
+        trained: the module that contains all trained parameters.
     """
 
     @property
@@ -45,10 +45,10 @@ class Trainee(Protocol):
     def device(self) -> torch.device: ...
 
     def step(self, inputs: Tensor, labels: Tensor, learning_rate: float) -> float:
-        """Take one step of the optimiser and return the loss before it."""
+        """Take one optimiser step and return the loss before it."""
 
     def examine(self, fit_part: Part, validation: Part) -> tuple[Scores | ReconstructionScores | None, Spectrum]:
-        """Return the scores after an epoch, whose `score` decides which is best, and the spectrum of its last batch."""
+        """Return the scores after an epoch and the spectrum of its last batch; the scores select the best epoch."""
 
     def finish(self, data: Data, watch: Watch) -> Writeable:
         """Return the finished model, with the current weights."""
@@ -57,10 +57,10 @@ class Trainee(Protocol):
         """Return the scores of the finished model."""
 
     def flops(self, sample_shape: tuple[int, ...]) -> int:
-        """Return the floating-point operations of training on one sample once."""
+        """Return the number of floating-point operations needed to train on one sample once."""
 
     def describe_step(self) -> str:
-        """Return a few figures of the last step, for the progress bar."""
+        """Return a few numbers about the last step, for the progress bar."""
 
 
 def train(
@@ -72,7 +72,10 @@ def train(
     stop: Callable[[], bool] = lambda: False,
     world: World = ALONE,
 ) -> SummaryRow:
-    """Train to the end, save and score the model, and return the summary row. Arguments as in `run_epochs`."""
+    """Train to the end, save and score the model, and return the summary row.
+
+    The arguments are the same as in `run_epochs`.
+    """
     counters = run_epochs(config, data, trainee, run, progress, stop, world)
     run.save_model(trainee.finish(data, progress.watch))
     scores = trainee.score(data, progress.watch)
@@ -98,18 +101,18 @@ def run_epochs(
 ) -> Counters:
     """Train all epochs, from the run's newest checkpoint if it has one, and leave the best weights in the trainee.
 
-    Without a validation part the last epoch is the best. The processes of a `world` share each batch; only the first
-    one owns the run.
+    Without a validation set, the last epoch counts as the best. Each batch is split among the processes of a `world`;
+    only the first process owns the run.
 
-    Every step draws its random numbers from the seed and its own number, so a run that was killed and resumed ends in
-    the same weights as one that was not. With several processes, running means of batch normalisation may differ.
-    Raises StoppedError soon after `stop` returns True, with the state saved.
+    Every step derives its random numbers from the seed and its own number, so a run that was killed and resumed ends
+    with the same weights as an uninterrupted one. With several processes, the running means of batch normalisation may
+    differ. Soon after `stop` returns True, the state is saved and StoppedError is raised.
     """
     with preserved_generators():
         counters = _resume(run, trainee, world)
         source = BatchSource(data.train, trainee.device, config)
         fit_part = data.train.take(stratified_sample(data.train.labels, _FIT_SAMPLES, config.seed))
-        # Complete batches: `world.share` splits them among the processes below.
+        # The sampler yields complete batches; `world.share` below splits them among the processes.
         labels, sampler_class = data.train.labels, SAMPLERS[config.sampler]
         sampler = sampler_class(labels, config.batch_size, seed=config.seed, num_replicas=1, rank=0)
         saved = time.monotonic()
@@ -121,8 +124,8 @@ def run_epochs(
             sampler.set_epoch(counters.epoch)
             batches = [np.array(places) for places in sampler]
             if counters.step >= len(batches):
-                where = f"step {counters.step} of an epoch of {len(batches)}"
-                raise InputError(f"the checkpoint is at {where}: choose another --run")
+                where = f"step {counters.step}, but an epoch has {len(batches)} steps"
+                raise InputError(f"the checkpoint is at {where}: choose another --run folder")
             trainee.trained.train()
             for indices in batches[counters.step :]:
                 step = counters.epoch * len(batches) + counters.step
@@ -167,7 +170,7 @@ def run_epochs(
         best = world.from_first(run.best() if world.first else None)
         assert best is not None
         best.restore(trainee.trained)
-        # After a kill and on other hardware, an epoch that is repeated need not be the one that was kept.
+        # An epoch repeated after a kill, on different hardware, may differ from the one that was saved as the best.
         counters.best_epoch = best.counters.epoch
         return counters
 
@@ -184,7 +187,10 @@ def _resume(run: Run, trainee: Trainee, world: World) -> Counters:
 
 
 def _next_epoch(counters: Counters, score: float | None, seconds: float) -> Counters:
-    """Return the counters after an epoch. The last of equally good epochs is the best; without scores, the last."""
+    """Return the counters after an epoch.
+
+    Of equally good epochs, the last one is the best; without scores, it is the last epoch.
+    """
     before = counters.best_score
     better = score is None or before is None or score >= before
     rose = score is not None and (before is None or score > before)

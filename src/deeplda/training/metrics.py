@@ -1,6 +1,6 @@
-"""The rows of metrics.jsonl: one for each epoch, and a summary at the end.
+"""The rows of metrics.jsonl: one per epoch, and a summary at the end.
 
-A run folder may be untrusted, so rows are validated when they are read; the code that trains builds the same types.
+A run folder may be untrusted, so rows are validated when they are read. The training code builds the same types.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ _Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class _Strict(BaseModel):
-    # Fields that this version does not know are kept, so that rewriting a file loses nothing.
+    # Fields unknown to this version are preserved, so that rewriting a file loses nothing.
     model_config = ConfigDict(extra="allow", strict=True, frozen=True, ser_json_inf_nan="constants")
 
     def model_post_init(self, _context: object) -> None:
-        # Written even if it was not given: reading needs it.
+        # Always write `kind`, even if it was not set, because reading needs it.
         if "kind" in type(self).model_fields:
             self.model_fields_set.add("kind")
 
     def to_json(self) -> str:
-        """Return the row as one line of JSON, without the fields that were not set."""
+        """Return the row as one line of JSON, without fields that were not set."""
         return self.model_dump_json(exclude_unset=True)
 
 
 class PredictorScores(_Strict):
-    """Scores of one predictor; `auc` is None if all samples are of one class."""
+    """Scores of one predictor; `auc` is None if all samples belong to one class."""
 
     accuracy: _Share
     balanced_accuracy: _Share
@@ -37,11 +37,11 @@ class PredictorScores(_Strict):
 
 
 class Scores(_Strict):
-    """Scores of a classifier on one part of the data.
+    """A classifier's scores on one split of the data.
 
     Attributes:
-        accuracy: of the first predictor, which decides.
-        confusion: confusion[i][j] counts samples of class i that were classified as class j.
+        accuracy: accuracy of the first predictor, which makes the decisions.
+        confusion: confusion[i][j] is the number of samples of class i that were classified as class j.
     """
 
     n: _AtLeastOne
@@ -51,30 +51,30 @@ class Scores(_Strict):
 
     @property
     def score(self) -> float:
-        """The number by which the best epoch is chosen; higher is better."""
+        """The score that selects the best epoch; higher is better."""
         return self.accuracy
 
     @model_validator(mode="after")
     def _square(self) -> Self:
         if any(len(row) != len(self.confusion) for row in self.confusion) or not any(map(any, self.confusion)):
-            raise ValueError("the confusion matrix is not square, or empty")
+            raise ValueError("the confusion matrix is empty or not square")
         return self
 
 
 class ReconstructionScores(_Strict):
-    """The reconstruction error of an autoencoder on one part of the data."""
+    """An autoencoder's reconstruction error on one split of the data."""
 
     n: _AtLeastOne
     error: float
 
     @property
     def score(self) -> float:
-        """The number by which the best epoch is chosen; higher is better."""
+        """The score that selects the best epoch; higher is better."""
         return -self.error
 
 
 class Spectrum(TypedDict, total=False):
-    """The last batch of an epoch as an LDA objective saw it; empty for other objectives."""
+    """The eigenvalues of an epoch's last batch under an LDA objective; empty for other objectives."""
 
     eigenvalues: list[float]
     selected: int
@@ -97,11 +97,11 @@ class EpochRow(_Strict):
 
 
 class FinalScores(_Strict):
-    """Scores of the finished model: of a classifier, with its class names, or of an autoencoder.
+    """Scores of the finished model: a classifier, with its class names, or an autoencoder.
 
     Attributes:
-        train_counts: number of training samples of each class.
-        mirrored: scores with the embeddings of each image and its mirror image averaged.
+        train_counts: number of training samples in each class.
+        mirrored: scores with embeddings averaged over each image and its mirror image.
     """
 
     validation: Scores | ReconstructionScores | None
@@ -114,7 +114,7 @@ class FinalScores(_Strict):
     def _one_or_the_other(self) -> Self:
         of_classifier = (self.class_names is not None, isinstance(self.test, Scores))
         if any(of_classifier) != all(of_classifier) or (isinstance(self.validation, Scores) and not all(of_classifier)):
-            raise ValueError("neither the summary of a classifier nor of an autoencoder")
+            raise ValueError("this is the summary of neither a classifier nor an autoencoder")
         return self
 
 
@@ -134,10 +134,10 @@ _ROW: TypeAdapter[Row] = TypeAdapter(Annotated[Row, Field(discriminator="kind")]
 
 
 def parse_rows(content: bytes) -> list[Row]:
-    """Return the rows of a metrics.jsonl: ascending epochs, then the summary.
+    """Return the rows of a metrics.jsonl file: epochs in ascending order, then the summary.
 
-    Reading stops at the first line that is cut off, is not a row, or contradicts the rows before it. If rows were lost
-    before a run was resumed, their epochs are missing.
+    Reading stops at the first line that is cut off, is not a row, or contradicts the rows before it. Epochs whose rows
+    were lost before a run was resumed are missing.
     """
     rows: list[Row] = []
     for line in content.splitlines():
@@ -152,7 +152,10 @@ def parse_rows(content: bytes) -> list[Row]:
 
 
 def _follows(row: Row, before: list[Row]) -> bool:
-    """Whether a row can come after those before it: the same kind of run, epochs ascending, nothing after a summary."""
+    """Return whether a row may follow the rows before it.
+
+    All rows must come from the same kind of run, with ascending epochs and nothing after a summary.
+    """
     last = before[-1] if before else None
     if isinstance(last, SummaryRow):
         return False
@@ -162,7 +165,7 @@ def _follows(row: Row, before: list[Row]) -> bool:
 
 
 def _common(row: EpochRow) -> tuple[object, ...]:
-    """What all epochs of a run have in common."""
+    """Return the properties that all epochs of a run have in common."""
     return (*_kind(row.validation), row.eigenvalues is None)
 
 
@@ -171,6 +174,6 @@ def _kind(scores: Scores | ReconstructionScores | None) -> tuple[object, ...]:
 
 
 def _class_counts(row: SummaryRow) -> set[int]:
-    """The numbers of classes that a summary speaks of; more than one is a contradiction."""
+    """Return the numbers of classes that a summary implies; more than one is a contradiction."""
     parts = [len(part.confusion) for part in (row.validation, row.test) if isinstance(part, Scores)]
     return {*parts, *(len(found) for found in (row.class_names, row.train_counts) if found is not None)}

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from deeplda.training.config import FitConfig, LoopConfig
 
-# One-cycle: the share of the steps in which the rate rises, and the share of the highest rate at which it starts.
+# One-cycle: the fraction of the steps in which the rate rises, and the fraction of the peak rate at which it starts.
 _RISING = 0.25
 _START = 0.1
 
@@ -17,16 +17,17 @@ _FILTER_MOMENTUM = 0.6
 # Three steps of x -> a x + b x^3 + c x^5 bring singular values from 0.1..1 to about 1.
 _QUINTIC = (3.4445, -4.7750, 2.0315)
 _QUINTIC_STEPS = 3
-# Keeps the norm of a zero matrix from being divided by.
+# Avoids a division by zero for a zero matrix.
 _TINY = 1e-7
 
 
 def learning_rate(config: LoopConfig, step: int, steps_per_epoch: int) -> float:
-    """Return the learning rate of a step, counted from 0 over the whole run.
+    """Return the learning rate of a step, where steps are counted from 0 over the whole run.
 
-    It depends on the step alone, so there is nothing to save or restore. "halving": the paper's, halved every
-    `halve_every` epochs. "one-cycle": linear from a tenth of the rate up to it in the first quarter of all steps, then
-    linear down to 0 at the end. "linear": linear down to 0 from the first step.
+    It depends only on the step, so there is nothing to save or restore. "halving", the paper's schedule, halves the
+    rate every `halve_every` epochs. "one-cycle" raises it linearly from a tenth of the peak rate to the peak in the
+    first quarter of all steps, then lowers it linearly to 0 at the end. "linear" lowers it linearly to 0 from the first
+    step.
     """
     if config.schedule == "halving":
         return config.learning_rate * 0.5 ** (step // steps_per_epoch // config.halve_every)
@@ -40,7 +41,7 @@ def learning_rate(config: LoopConfig, step: int, steps_per_epoch: int) -> float:
 
 
 def build_optimizer(config: FitConfig, trained: nn.Module) -> torch.optim.Optimizer:
-    """Build the optimiser; each of its groups has its highest learning rate as "initial_lr"."""
+    """Build the optimiser; each parameter group stores its peak learning rate as "initial_lr"."""
     rate, momentum, decay = config.learning_rate, config.momentum, config.weight_decay
     optimizer = (
         Muon(trained, rate, config.filter_learning_rate, momentum, decay)
@@ -53,17 +54,17 @@ def build_optimizer(config: FitConfig, trained: nn.Module) -> torch.optim.Optimi
 
 
 class Muon(torch.optim.Optimizer):
-    """Steps along orthogonalised momentum for convolution filters, Nesterov SGD for all other parameters.
+    """Orthogonalised momentum for convolution filters, and Nesterov SGD for all other parameters.
 
-    Made for networks whose convolutions are followed by batch normalisation, so that the scale of the filters is free.
-    The filters of a convolution, flattened to a matrix (outputs, inputs x kernel), are kept at a mean square norm of 1
-    and step along the orthogonal matrix nearest to their Nesterov momentum: all directions of the matrix learn at the
-    same rate. `torch.optim.Muon` supports matrices only and does not fix the norm. All other parameters take the steps
-    of `torch.optim.SGD` with Nesterov momentum and weight decay.
+    Use it for networks in which batch normalisation follows each convolution, so that the scale of the filters does not
+    matter. The filters of a convolution, flattened to a matrix (outputs, inputs x kernel), are rescaled to a mean
+    square norm of 1 and updated along the orthogonal matrix nearest to their Nesterov momentum, so that all directions
+    of the matrix learn at the same rate. `torch.optim.Muon` supports only matrices and does not fix the norm. All other
+    parameters are updated as by `torch.optim.SGD` with Nesterov momentum and weight decay.
 
     Args:
-        lr: learning rate of everything but the filters.
-        filter_lr: learning rate of the filters, the weights of all `nn.Conv2d`.
+        lr: learning rate for all parameters except the filters.
+        filter_lr: learning rate for the filters, which are the weights of all `nn.Conv2d` modules.
     """
 
     def __init__(self, network: nn.Module, lr: float, filter_lr: float, momentum: float, weight_decay: float) -> None:
@@ -106,10 +107,10 @@ def _nesterov(gradient: Tensor, state: dict[str, Tensor], momentum: float) -> Te
 
 
 def orthogonalised(matrix: Tensor) -> Tensor:
-    """Return the matrix with all its singular values brought near 1, by polynomials and without a decomposition.
+    """Return the matrix with its singular values brought close to 1 by polynomials, without a decomposition.
 
-    Jordan et al. (2024): a Newton-Schulz iteration whose coefficients lift small singular values quickly and end within
-    0.7 to 1.2 rather than at 1; those far below the largest stay smaller.
+    This is the Newton-Schulz iteration of Jordan et al. (2024). Its coefficients raise small singular values quickly
+    and bring them to between 0.7 and 1.2 rather than exactly to 1; values far below the largest stay smaller.
     """
     a, b, c = _QUINTIC
     tall = matrix.shape[0] > matrix.shape[1]

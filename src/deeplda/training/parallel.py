@@ -1,4 +1,4 @@
-"""The processes that train together, and what they exchange."""
+"""Communication between the processes that train together."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class World:
-    """This process among those that train together: number `rank` of `size`.
+    """The rank of this process, and the number of processes that train together.
 
-    Objects that they exchange are pickled: they are processes of one job, started by the same user.
+    The processes exchange pickled objects. This is safe because they belong to one job, started by the same user.
     """
 
     rank: int = 0
@@ -32,11 +32,11 @@ class World:
 
     @property
     def first(self) -> bool:
-        """Whether this process is the one that writes files and prints."""
+        """Whether this is the process that writes files and prints."""
         return self.rank == 0
 
     def share(self, items: NDArray[Any]) -> NDArray[Any]:
-        """Return this process's share: every `size`-th item, so that shares of a stratified batch are stratified."""
+        """Return every `size`-th item from `rank` on, which splits a stratified batch into stratified parts."""
         return items[self.rank :: self.size]
 
     def any(self, flag: bool) -> bool:
@@ -53,7 +53,7 @@ class World:
         return summed
 
     def from_first(self, value: T) -> T:
-        """Return the value of the first process, in all of them."""
+        """Return the first process's value in all processes."""
         if self.size == 1:
             return value
         box = [value]
@@ -61,7 +61,7 @@ class World:
         return box[0]
 
     def gather(self, value: T) -> list[T]:
-        """Return the values of all processes, in the order of their ranks."""
+        """Return the values of all processes, ordered by rank."""
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
@@ -69,7 +69,7 @@ class World:
         return values
 
     def together(self, work: Callable[[], T]) -> T:
-        """Return the result of `work` in this process. If it raises InputError in any process, all of them raise it."""
+        """Return the result of `work` in this process. If any process raises InputError, all of them raise it."""
         outcome: list[T] = []
         error = None
         try:
@@ -101,7 +101,7 @@ def _carrier() -> torch.device:
 
 
 def restart_count() -> int:
-    """Return how often torchrun has restarted this job after it lost a process."""
+    """Return how often torchrun has restarted this job after losing a process."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
@@ -109,7 +109,7 @@ def restart_count() -> int:
 def joined_world(device: str) -> Iterator[World]:
     """Join the processes that torchrun or `deeplda train --processes` started; without them, yield a world of one.
 
-    With CUDA each process takes the device of its local rank. Raises TrainingError if another process is lost.
+    With CUDA, each process uses the device of its local rank. Raises TrainingError if another process is lost.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield ALONE
@@ -118,10 +118,10 @@ def joined_world(device: str) -> Iterator[World]:
     if on_cuda:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
     store, rank, size = next(dist.rendezvous("env://"))  # type: ignore[attr-defined]  # missing in torch's stubs
-    # torchrun gives a restarted job the same store: keys written before the restart must not be found.
+    # torchrun gives a restarted job the same store, and keys written before the restart must not be found.
     store = dist.PrefixStore(f"start-{restart_count()}", store)  # type: ignore[attr-defined]  # as above
-    # A lost process is noticed by its closed connection. Long waits are normal: the others wait while the first
-    # process splits classes.
+    # A lost process is noticed by its closed connection. Long waits are normal, because the other processes wait while
+    # the first one splits classes.
     patience = timedelta(days=2)
     dist.init_process_group("nccl" if on_cuda else "gloo", store=store, rank=rank, world_size=size, timeout=patience)
     try:
@@ -129,7 +129,7 @@ def joined_world(device: str) -> Iterator[World]:
     except (dist.DistBackendError, dist.DistNetworkError, RuntimeError) as error:
         if not _is_lost_contact(error):
             raise
-        raise TrainingError(f"another process of this job was lost ({str(error).splitlines()[0]})") from None
+        raise TrainingError(f"another process in this job was lost ({str(error).splitlines()[0]})") from None
     finally:
         dist.destroy_process_group()
 
@@ -140,11 +140,11 @@ def _is_lost_contact(error: Exception) -> bool:
 
 
 class SharedCrossEntropy(nn.Module):
-    """Cross-entropy of a batch that several processes share: the weighted mean over the whole batch.
+    """Cross-entropy of a batch that is split among processes: the weighted mean over the whole batch.
 
-    Averaging the means of the parts would be wrong if they have unequal sizes. The value is that of the whole batch;
-    the gradient at a process's own outputs is that of the whole batch times the number of processes, because
-    `DistributedDataParallel` averages over them.
+    Averaging the means of the processes would be wrong if they have unequal numbers of samples. The value is the loss
+    of the whole batch. The gradient with respect to a process's own outputs is multiplied by the number of processes,
+    because `DistributedDataParallel` averages over them.
     """
 
     weights: Tensor
@@ -161,5 +161,5 @@ class SharedCrossEntropy(nn.Module):
         figures = torch.stack([own.detach(), self.weights[labels].sum()]).double().cpu().numpy()
         total, weight = self.world.total(figures)
         scaled: Tensor = own * (self.world.size / float(weight))
-        # The value is that of all processes, the gradient that of this process's part.
+        # The value covers all processes; the gradient covers only this process's samples.
         return scaled + (float(total / weight) - scaled.detach())

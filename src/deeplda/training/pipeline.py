@@ -1,4 +1,4 @@
-"""A whole run, from the name of the data to the scored model in its folder."""
+"""A complete run, from the name of the data to a scored model in the run folder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from deeplda.training.trainee import build_trainee
 
 
 class Finished(NamedTuple):
-    """A finished run; model and data are None if the run had been finished before and was only read."""
+    """A finished run; model and data are None if the run was already finished and was only read."""
 
     summary: SummaryRow
     model: Model | None = None
@@ -39,14 +39,14 @@ def run_to_end(
     stages: Path | None = None,
     world: World = ALONE,
 ) -> Finished:
-    """Start the run in `folder`, or resume it, and return it finished.
+    """Start or resume the run in `folder`, and return it once it is finished.
 
     Args:
-        stop: asked after every step; once it returns True the state is saved and StoppedError is raised.
-        stages: a folder in which runs share autoencoders and subclasses if they need the same ones.
+        stop: called after every step; once it returns True, the state is saved and StoppedError is raised.
+        stages: a folder in which runs that need the same autoencoders and subclasses share them.
         world: the processes that train together; the first one owns the folder.
 
-    Raises InputError for settings or data that cannot be used, and for a folder that another process is using.
+    Raises InputError if the settings or the data cannot be used, or if another process is using the folder.
     """
     summary = world.from_first(summary_row(folder) if world.first else None)
     if summary is not None:
@@ -62,7 +62,7 @@ def run_to_end(
         )
         trained_on, subclasses = data, None
         if config.subclasses != 1:
-            # The first process splits the classes, which is a small part of the work, and shares the result.
+            # Splitting the classes is a small part of the work, so the first process does it and shares the result.
             clusters = world.together(
                 lambda: find_subclasses(config, data, progress, stop, folder, stages) if world.first else None
             )
@@ -79,7 +79,7 @@ def run_to_end(
 def asked_to_stop(
     *signals: signal.Signals, say: Callable[[str], None] = lambda _text: None
 ) -> Iterator[Callable[[], bool]]:
-    """Yield a function that tells whether one of the signals has arrived. A second signal raises KeyboardInterrupt.
+    """Yield a function that returns whether a signal has arrived. A second signal raises KeyboardInterrupt.
 
     Args:
         say: called with a message for the user when the first signal arrives.

@@ -1,4 +1,4 @@
-"""Before training: read the data, and check that settings and data fit together."""
+"""Read the data before training, and check that it fits the settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from deeplda.training.trainee import model_card
 
 
 def read_data(config: RunConfig) -> Data:
-    """Read the data of a run. Raises InputError if that fails."""
+    """Read the data for a run. Raises InputError if that fails."""
     data = load_data(
         config.data,
         data_dir=config.data_dir,
@@ -31,12 +31,12 @@ def read_data(config: RunConfig) -> Data:
 
 
 def check_settings(config: RunConfig, data: Data, world: World = ALONE) -> None:
-    """Raise InputError for a device, a network or data that cannot be used, before anything is written."""
-    # First, because all processes take part in it and any of them may raise below.
+    """Raise InputError if the device, the network or the data cannot be used, before anything is written."""
+    # This comes first because all processes take part in it, and any of them may raise an error below.
     if len(set(world.gather(data.fingerprint))) > 1:
-        raise InputError(f"the processes read different data from {config.data}: give all of them the same data")
+        raise InputError(f"the processes read different data from {config.data}: give them all the same data")
     if missing := set(range(len(data.class_names))) - set(np.unique(data.train.labels).tolist()):
-        what = f"{config.data} has no training sample of {data.class_names[min(missing)]}"
+        what = f"{config.data} has no training samples of class {data.class_names[min(missing)]}"
         raise InputError(f"{what}: add samples, or remove the class")
     pick_device(config.device)
     card = model_card(config, data)
@@ -46,8 +46,8 @@ def check_settings(config: RunConfig, data: Data, world: World = ALONE) -> None:
     # Stratified batches differ by one sample, so some are smaller than batch_size.
     smallest = len(data.train) // math.ceil(len(data.train) / config.batch_size)
     if min(smallest, config.batch_size) < 2 * world.size:
-        what = f"batches of only {smallest} samples for {world.size} processes"
-        raise InputError(what, need="two samples per process", do="raise --batch-size")
+        what = f"the smallest batch size is {smallest} and the number of processes is {world.size}"
+        raise InputError(what, need="at least two samples per process", do="raise --batch-size")
     if config.objective != "cce" and config.sampler == "stratified":
         _require_two_classes_in_each_batch(config, data)
 
@@ -59,7 +59,8 @@ def _require_two_classes_in_each_batch(config: RunConfig, data: Data) -> None:
     if batches > others:
         enough = sufficient_batch_size(config.batch_size, data.train.labels, config.objective)
         raise InputError(
-            f"only {others} training samples are not {data.class_names[counts.argmax()]}, for {batches} batches",
+            f"an epoch has {batches} batches, but only {others} training samples are not of class "
+            f"{data.class_names[counts.argmax()]}",
             need="two classes in every batch",
             do=f"pass --batch-size {enough} or more, or add samples",
         )
@@ -70,4 +71,4 @@ def _reject_augmentation(config: RunConfig, rows: Data) -> None:
         raise InputError(no_mirror_image(rows.sample_shape))
     for name, off in (("flip", "--no-flip"), ("translate", "--translate 0")):
         if getattr(config, name):
-            raise InputError(f"{name} for samples of shape {rows.sample_shape}", need="images", do=f"pass {off}")
+            raise InputError(f"{name} needs images, but the samples have shape {rows.sample_shape}: pass {off}")

@@ -1,4 +1,4 @@
-"""What a person sees while training: a bar on a terminal, plain lines elsewhere, TensorBoard, or nothing."""
+"""Progress reports during training: a bar on a terminal, plain lines elsewhere, TensorBoard, or nothing."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _SECONDS_BETWEEN_UPDATES = 0.5
 
 
 class Progress:
-    """Reports nothing. Override the methods to report, to a terminal or anywhere else."""
+    """A progress report that shows nothing. Override its methods to report to a terminal or elsewhere."""
 
     def start(self, config: LoopConfig, data: Data, counters: Counters, notes: list[str]) -> None:
-        """Called before the first step, or before the first one after a resume; `notes` concern the run folder."""
+        """Called before the first step of a new or resumed run; `notes` are messages about the run folder."""
 
     def note(self, text: str) -> None:
-        """Called with one line of text for the user, which may contain names from untrusted data."""
+        """Called with a one-line message for the user, which may contain names from untrusted data."""
 
     def status(self, text: str) -> AbstractContextManager[object]:
         """Return a context that shows `text` while its block runs."""
@@ -40,27 +40,27 @@ class Progress:
         return nullcontext()
 
     def step(self, counters: Counters, steps: int, samples: int, loss: float, describe: Callable[[], str]) -> None:
-        """Called after each step; `describe` returns figures of the step and is called only if they are shown."""
+        """Called after each step; `describe` returns numbers about the step and is called only if they are shown."""
 
     def epoch(self, row: EpochRow, counters: Counters) -> None:
-        """Called after each epoch, once it is validated."""
+        """Called after each epoch, once it has been validated."""
 
     def watch(self, batches: Iterator[Tensor], samples: int, activity: str) -> Iterator[Tensor]:
-        """Pass the batches of a long computation through."""
+        """Return the batches of a long computation, and report progress as they are consumed."""
         del samples, activity
         return batches
 
     def close(self) -> None:
-        """Called at the end, also after an error."""
+        """Called at the end, even after an error."""
 
 
 class TerminalProgress(Progress):
-    """Reports to stderr: with a bar on a terminal, else in plain lines."""
+    """A progress report on stderr: a bar on a terminal, plain lines elsewhere."""
 
     def __init__(self) -> None:
         from rich.console import Console
 
-        # Names come from the data: brackets in them are not markup.
+        # Names come from the data, so brackets in them are not markup.
         self.console = Console(file=sys.stderr, highlight=False, markup=False, soft_wrap=True)
         self._bar: Bar | None = None
         self._epochs, self._samples, self._since, self._shown = 0, 0, time.monotonic(), 0.0
@@ -145,7 +145,7 @@ class TerminalProgress(Progress):
 
 
 class TensorBoardProgress(Progress):
-    """Writes each epoch as scalars to TensorBoard's event files in `folder`, and passes everything on to `shown`."""
+    """Writes scalars for each epoch to TensorBoard event files in `folder`, and passes everything on to `shown`."""
 
     def __init__(self, folder: Path, shown: Progress) -> None:
         self._folder, self._shown = folder, shown
@@ -155,8 +155,8 @@ class TensorBoardProgress(Progress):
         self._shown.start(config, data, counters, notes)
         from torch.utils.tensorboard import SummaryWriter
 
-        # An autoencoder, trained first for subclasses, is shown as a run of its own. Events that an earlier process
-        # wrote after the checkpoint are purged.
+        # The autoencoder that is trained first for subclasses is shown as a separate run. Events that an earlier
+        # process wrote after the checkpoint are purged.
         folder = self._folder if isinstance(config, RunConfig) else self._folder / "autoencoder"
         self._writer = SummaryWriter(folder, purge_step=counters.epoch + 1)
 

@@ -1,4 +1,4 @@
-"""Where a run is kept: in a folder with settings, metrics, checkpoints and model, for one process, or in memory."""
+"""The storage of a run: a locked folder with settings, metrics, checkpoints and model, or memory."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from deeplda.training.checkpoint import Snapshot, read_checkpoint, write_checkpo
 from deeplda.training.config import AutoencoderConfig, RunConfig
 from deeplda.training.metrics import EpochRow, Row, SummaryRow, parse_rows
 
-# A row has one number for each pair of classes, and there may be thousands of epochs.
+# Each row has a number for every pair of classes, and there may be thousands of epochs.
 _LARGEST_METRICS_FILE = 2**30
-# Attempts to lock a run, and the seconds between them.
+# The number of attempts to lock a run, and the seconds between them.
 _LOCK_ATTEMPTS, _LOCK_PAUSE = 3, 0.02
 _LIBRARIES = ("deeplda", "torch", "numpy", "scikit-learn", "safetensors")
 
 
 class Writeable(Protocol):
-    """Something that can write itself into a folder."""
+    """An object that can write itself to a folder."""
 
     def _write(self, folder: Path) -> None: ...
 
 
 class Run(Protocol):
-    """Where a run is kept: a `RunFolder` on disk, or a `MemoryRun`."""
+    """The storage of a run: a `RunFolder` on disk, or a `MemoryRun`."""
 
     notes: list[str]
 
@@ -52,9 +52,9 @@ class Run(Protocol):
 
 
 class MemoryRun:
-    """Keeps the best snapshot and the metric rows in memory; there is nothing to resume.
+    """A run in memory: it holds the best snapshot and the metric rows, and cannot be resumed.
 
-    Also for the processes of a job other than the first, which owns the folder.
+    It is also used by all processes of a job except the first, which owns the folder.
     """
 
     def __init__(self) -> None:
@@ -84,12 +84,12 @@ class MemoryRun:
 
 
 class RunFolder:
-    """Reads and writes one run's folder. Created by `open_run`, which holds its lock."""
+    """Reads and writes a run folder. It is created by `open_run`, which holds the lock."""
 
     def __init__(self, path: Path, data_fingerprint: str) -> None:
         self.path = path
-        # A checkpoint belongs to the run if settings and data are the same. The text of run.toml is hashed, not the
-        # settings parsed from it, so that a later version with further settings finds the same identity.
+        # A checkpoint belongs to the run if the settings and the data are the same. The text of run.toml is hashed, not
+        # the parsed settings, so that a later version with more settings computes the same identity.
         settings = read_small(path / "run.toml").decode()
         self.identity = hashlib.blake2b(f"{settings}{data_fingerprint}".encode(), digest_size=16).hexdigest()
         self.notes: list[str] = []
@@ -101,18 +101,19 @@ class RunFolder:
         write_checkpoint(snapshot, checkpoints / name, self.identity, keep=keep)
 
     def latest(self) -> Snapshot | None:
-        """Return the newest intact checkpoint, or None if none was written yet.
+        """Return the newest intact checkpoint, or None if none has been written yet.
 
-        Problems with a newer one are added to `notes`. Raises InputError if there are checkpoints but none is usable.
+        Problems with newer checkpoints are added to `notes`. Raises InputError if there are checkpoints but none is
+        usable.
         """
         found = self._first_intact("last", "previous")
         if found is None and self.notes:
-            raise InputError(f"{self.notes[0]}: this run cannot be resumed, choose another --run")
+            raise InputError(f"{self.notes[0]}: this run cannot be resumed, so choose another --run folder")
         return found
 
     def best(self) -> Snapshot:
         """Return the checkpoint with the best validation score."""
-        # A kill during the exchange leaves the one before under its hidden name.
+        # If a process is killed while replacing the checkpoint, the previous one remains under its hidden name.
         found = self._first_intact("best", ".best.old")
         if found is None:
             reason = self.notes[-1] if self.notes else f"{self.path / 'checkpoints' / 'best'} is missing"
@@ -137,7 +138,7 @@ class RunFolder:
             os.fsync(stream.fileno())
 
     def keep_rows(self, epochs: int) -> None:
-        """Before resuming, drop rows of metrics.jsonl beyond `epochs` epochs and a last row that was cut off.
+        """Remove rows beyond `epochs` epochs, and a last row that was cut off, from metrics.jsonl before resuming.
 
         Missing rows are reported in `notes`.
         """
@@ -147,7 +148,7 @@ class RunFolder:
         write_text(self.path / "metrics.jsonl", "".join(row.to_json() + "\n" for row in rows))
 
     def save_model(self, model: Writeable) -> None:
-        """Write the model folder."""
+        """Write the model to its folder."""
         with new_folder(self.path / "model") as temporary:
             model._write(temporary)
 
@@ -156,10 +157,10 @@ class RunFolder:
 def open_run(
     path: Path, config: RunConfig | AutoencoderConfig, data_fingerprint: str, *, wait: bool = False
 ) -> Iterator[RunFolder]:
-    """Open a run folder, create it if it does not exist, and hold its lock while the block runs.
+    """Open a run folder, creating it if it does not exist, and hold its lock while the block runs.
 
-    Raises InputError if it cannot be written, was started on other data, or is used by another process; with `wait`,
-    wait for that process instead.
+    Raises InputError if the folder cannot be written, if it was started with different settings or data, or if another
+    process is using it; with `wait`, it waits for that process instead.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -173,16 +174,17 @@ def open_run(
             write_text(path / "run.toml", config.to_toml())
         else:
             if type(config).read(path / "run.toml") != config:
-                raise InputError(f"{path} was started with other settings: choose another --run")
+                raise InputError(f"{path} was started with different settings: choose another --run folder")
             if started_on(path) not in (None, data_fingerprint):
-                raise InputError(f"the data of {path} has changed since it started: restore it or choose another --run")
+                what = f"the data used by {path} has changed since the run started"
+                raise InputError(f"{what}: restore the data, or choose another --run folder")
         yield RunFolder(path, data_fingerprint)
     finally:
         os.close(lock)
 
 
 def _lock(lock: int, path: Path, *, wait: bool) -> None:
-    """Lock an open file. Raises InputError if another process holds it; warns on systems without file locks."""
+    """Lock an open file. Raises InputError if another process holds the lock; warns if the system has no locks."""
     try:
         import fcntl
     except ImportError:
@@ -195,13 +197,13 @@ def _lock(lock: int, path: Path, *, wait: bool) -> None:
             return
         except BlockingIOError:
             if not left:
-                raise InputError(f"{path} is in use by another process: wait, or choose another --run") from None
+                raise InputError(f"{path} is in use by another process: wait, or choose another --run folder") from None
             # Retry: a status check holds the lock for a moment.
             time.sleep(_LOCK_PAUSE)
 
 
 def read_metrics(path: Path) -> list[Row]:
-    """Return the valid rows of a run's metrics.jsonl. Raises InputError if the file cannot be read."""
+    """Return the valid rows from a run's metrics.jsonl. Raises InputError if the file cannot be read."""
     try:
         return parse_rows(read_small(path / "metrics.jsonl", _LARGEST_METRICS_FILE))
     except FileNotFoundError:
@@ -217,7 +219,7 @@ def summary_row(path: Path) -> SummaryRow | None:
 
 
 def read_environment(path: Path) -> dict[str, object]:
-    """Return the environment in which a run was started; empty if it is not known."""
+    """Return the environment in which a run was started; empty if it is unknown."""
     try:
         found = json.loads(read_small(path / "environment.json"))
     except (OSError, ValueError, RecursionError):
@@ -226,13 +228,13 @@ def read_environment(path: Path) -> dict[str, object]:
 
 
 def started_on(path: Path) -> str | None:
-    """Return the fingerprint of the data that a run was started on; None if it is not known."""
+    """Return the fingerprint of the data that a run was started with; None if it is unknown."""
     fingerprint = read_environment(path).get("data_fingerprint")
     return fingerprint if isinstance(fingerprint, str) else None
 
 
 def _without_secrets(argument: str) -> str:
-    """Remove user, password and options from a URL."""
+    """Remove the user name, password and query options from a URL."""
     return re.sub(r"://.*@", "://", argument.partition("?")[0]) if "://" in argument else argument
 
 

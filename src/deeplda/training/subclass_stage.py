@@ -1,4 +1,4 @@
-"""The second stage of Algorithm 1: classes are split into subclasses by k-means, in the autoencoder's embedding."""
+"""The second stage of Algorithm 1: split classes into subclasses by k-means in the autoencoder's embedding."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from deeplda.training.loop import train
 from deeplda.training.progress import Progress
 from deeplda.training.run_folder import MemoryRun, Run, open_run, summary_row
 
-# With fewer samples of a subclass in a batch, its scatter is mostly noise; the paper has at least 5 too.
+# With fewer samples of a subclass in a batch, its scatter is mostly noise; the paper also uses at least 5.
 _FEW_SAMPLES = 5
 
 
@@ -47,11 +47,11 @@ def find_subclasses(
     folder: Path | None = None,
     stages: Path | None = None,
 ) -> Clusters:
-    """Split the classes of the training part as the settings say, and report how.
+    """Split the classes of the training set according to the settings, and report the result.
 
     Args:
-        folder: the run folder; the autoencoder and the subclasses are kept there, and reused if they exist.
-        stages: a folder that several runs share: runs with the same data and settings reuse each other's results.
+        folder: the run folder; the autoencoder and the subclasses are saved there, and reused if they exist.
+        stages: a folder shared by several runs; runs with the same data and settings reuse each other's results.
     """
     identity = _identity(config, data)
     places = [folder / "subclasses"] if folder else []
@@ -78,23 +78,23 @@ def find_subclasses(
 
 
 def on_subclasses(data: Data, clusters: Clusters) -> Data:
-    """Return the data with subclasses as the labels of its training part."""
+    """Return the data with subclasses as the labels of the training set."""
     return replace(data, train=Part(data.train.inputs, clusters.labels))
 
 
 def subclass_notes(clusters: Clusters, batch_size: int) -> list[str]:
-    """Return messages for the user: the number of subclasses, merged clusters, and a batch that is too small."""
+    """Return messages for the user: the number of subclasses, merged clusters, and whether the batch is too small."""
     notes = [f"split {clusters.map.classes} classes into {len(clusters.map)} subclasses", *clusters.notes]
     if batch_size < _FEW_SAMPLES * len(clusters.map):
         notes.append(
-            f"a batch of {batch_size} has {batch_size / len(clusters.map):.1f} samples per subclass, too few for "
-            f"estimating their scatter: use --batch-size {_FEW_SAMPLES * len(clusters.map)} or more"
+            f"a batch of {batch_size} has {batch_size / len(clusters.map):.1f} samples per subclass, too few to "
+            f"estimate its scatter: use --batch-size {_FEW_SAMPLES * len(clusters.map)} or more"
         )
     return notes
 
 
 def read_clusters(place: Path, identity: str | None, data: Data) -> Clusters | None:
-    """Return the subclasses stored in `place`, or None if there are none, or they are damaged or of other settings."""
+    """Return the subclasses stored in `place`, or None if they are missing, damaged or for different settings."""
     try:
         file = _SubclassFile.model_validate_json(read_small(place / "subclasses.json"))
         arrays = read_arrays(place / "subclasses.safetensors")
@@ -114,7 +114,7 @@ def read_clusters(place: Path, identity: str | None, data: Data) -> Clusters | N
 
 
 def _write_clusters(place: Path, identity: str, clusters: Clusters) -> None:
-    """Write the subclasses atomically. If another run was faster, its result is the same."""
+    """Write the subclasses atomically. If another run has written them first, its result is the same."""
     file = _SubclassFile(identity=identity, parents=clusters.map.parents, notes=clusters.notes)
     with new_folder(place) as temporary:
         save_file({"labels": clusters.labels, "centres": clusters.centres}, temporary / "subclasses.safetensors")
@@ -130,7 +130,7 @@ def _identity(config: FitConfig, data: Data) -> str:
 
 
 def cluster_space(config: FitConfig, data: Data) -> str:
-    """Return where k-means runs: "autoencoder", in its embedding, or "inputs"."""
+    """Return the space in which k-means runs: "autoencoder" (its embedding) or "inputs"."""
     return config.cluster_on or ("autoencoder" if data.images else "inputs")
 
 
@@ -142,7 +142,7 @@ def _points(
     folder: Path | None,
     stages: Path | None,
 ) -> NDArray[Any]:
-    """Return the points (n, d) for k-means: standardised inputs, or their embedding by a trained autoencoder."""
+    """Return the points (n, d) for k-means: standardised inputs, or their embedding from a trained autoencoder."""
     if cluster_space(config, data) == "inputs":
         flat: NDArray[np.float32] = data.train.inputs.reshape(len(data.train), -1).astype(np.float32)
         deviation = flat.std(0)
@@ -167,7 +167,7 @@ def _points(
 def _train_autoencoder(
     settings: AutoencoderConfig, data: Data, run: Run, progress: Progress, stop: Callable[[], bool]
 ) -> SampleAutoencoder:
-    progress.note("training the autoencoder in whose embedding the classes are split:")
+    progress.note("training the autoencoder whose embedding will be used to split the classes:")
     trainee = Reconstruction.build(settings, data)
     train(settings, data, trainee, run, progress, stop)
     return trainee.trained

@@ -1,4 +1,4 @@
-"""What the loop trains: network, criterion and optimiser, built from the settings and the data."""
+"""The network, criterion and optimiser that the loop trains, built from the settings and the data."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from deeplda.training.metrics import FinalScores, Scores, Spectrum
 from deeplda.training.optim import build_optimizer
 from deeplda.training.parallel import ALONE, SharedCrossEntropy, World
 
-# Enough samples for a network that takes something from the data before training, such as the whitening of patches.
+# Enough samples for a network that is initialised from the data before training, for example by whitening patches.
 _STARTING_SAMPLES = 2_000
 
 
 @dataclass
 class Classifier:
-    """A model under training, as the loop's `Trainee`.
+    """A model being trained, as a `Trainee` of the loop.
 
     Attributes:
-        world: the processes that train it together.
-        head: the layer from the embedding to class scores, for cross-entropy on an embedding that is not as wide as
-            there are classes; otherwise the identity.
-        trained: network and head: everything that has parameters.
-        parallel: the same, exchanging gradients with the other processes.
+        world: the processes that train the model together.
+        head: the layer from the embedding to class scores, used for cross-entropy if the embedding dimension is not the
+            number of classes; otherwise the identity.
+        trained: the network and the head, which together contain all trained parameters.
+        parallel: `trained`, wrapped to exchange gradients with the other processes.
     """
 
     config: FitConfig
@@ -54,7 +54,7 @@ class Classifier:
     device: torch.device
 
     def step(self, inputs: Tensor, labels: Tensor, learning_rate: float) -> float:
-        """Take one step of the optimiser and return the loss before it."""
+        """Take one optimiser step and return the loss before it."""
         for group in self.optimizer.param_groups:
             group["lr"] = group["initial_lr"] * (learning_rate / self.config.learning_rate)
         self.optimizer.zero_grad()
@@ -62,12 +62,12 @@ class Classifier:
             loss = self._backward(self.model.normalisation.prepare(inputs), labels)
         value = float(loss)
         if not math.isfinite(value):
-            raise TrainingError("training failed: the loss is not finite: lower --learning-rate")
+            raise TrainingError("training failed because the loss is not finite: lower --learning-rate")
         self.optimizer.step()
         return value
 
     def _backward(self, inputs: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss of the whole batch, and leave its gradient in the parameters."""
+        """Return the loss of the whole batch, and store its gradient in the parameters."""
         if (chunk := self.config.chunk_size) is not None:
             return large_batch_backward(self.parallel, self._criterion, inputs, labels, chunk_size=chunk)
         loss = self._criterion(self.parallel(inputs), labels)
@@ -87,12 +87,12 @@ class Classifier:
         return evaluate(self.model, validation, world=self.world), self._spectrum()
 
     def finish(self, data: Data, watch: Watch) -> Model:
-        """Return the model, with its predictors fitted on the whole training part."""
+        """Return the model, with its predictors fitted on the whole training set."""
         self.fit_predictors(data.train, watch)
         return self.model
 
     def score(self, data: Data, watch: Watch) -> FinalScores:
-        """Return the scores of the finished model on the validation and test parts."""
+        """Return the scores of the finished model on the validation and test sets."""
         classes = np.asarray(self.model.card.subclass_map.parents)[data.train.labels]
         scores = FinalScores(
             validation=evaluate(self.model, data.val, world=self.world),
@@ -109,11 +109,11 @@ class Classifier:
         return scores.model_copy(update={"mirrored": mirrored})
 
     def flops(self, sample_shape: tuple[int, ...]) -> int:
-        """Return the floating-point operations of the forward and backward pass of one sample."""
+        """Return the number of floating-point operations in the forward and backward pass of one sample."""
         return training_flops(self.trained, sample_shape)
 
     def close(self) -> None:
-        """Release the other processes: a `DistributedDataParallel` that outlives its group can hang at exit."""
+        """Drop `DistributedDataParallel`, which can hang at exit if it outlives its process group."""
         self.parallel = self.trained
 
     def describe_step(self) -> str:
@@ -131,7 +131,7 @@ class Classifier:
         return {"eigenvalues": seen.eigenvalues.tolist(), "selected": seen.selected, "dead_dims": seen.dead_dims}
 
     def fit_predictors(self, part: Part, watch: Watch = unwatched) -> None:
-        """Fit the model's predictors on `part` with the current network; softmax copies the trained layer instead."""
+        """Fit the predictors on `part` with the current network; softmax copies the trained layer instead."""
         if self.config.objective != "cce":
             with while_training():
                 self.model._fit_statistics(gather_statistics(self.model, part, watch, self.world))
@@ -161,13 +161,13 @@ def build_trainee(
     world: World = ALONE,
     normalisation: Normalisation | None = None,
 ) -> Classifier:
-    """Build everything with fresh weights drawn from the seed, or around the given `network`.
+    """Build everything needed for training, with new weights drawn from the seed or around the given `network`.
 
     Args:
-        subclasses: if given, the labels of the training part are subclasses.
-        normalisation: how inputs are normalised; fitted on the training part unless given.
+        subclasses: the subclasses that label the training set; by default, its labels are classes.
+        normalisation: the normalisation of inputs; by default, it is fitted on the training set.
 
-    Raises InputError for settings that do not fit the data.
+    Raises InputError if the settings do not fit the data.
     """
     device = pick_device(config.device)
     if world.first:
@@ -189,14 +189,14 @@ def build_trainee(
     trained = _NetworkAndHead(model.network, head).to(device)
     parallel = trained if world.size == 1 else _parallel(trained)
     optimizer = build_optimizer(config, trained)
-    # In eval mode the loss does not contact other ranks: one process trains alone even if the caller's own program has
-    # a process group.
+    # In eval mode, the loss does not communicate with other ranks, so a single process trains alone even if the
+    # caller's program has a process group.
     criterion = _build_criterion(config, data.train, groups, world).to(device).train(world.size > 1)
     return Classifier(config, world, model, head, trained, parallel, criterion, optimizer, device)
 
 
 def model_card(config: FitConfig, data: Data, subclasses: SubclassMap | None = None) -> ModelCard:
-    """Return the card of the model to train. Its output is as wide as there are classes, unless the settings differ."""
+    """Return the card of the model to train. By default, the output dimension is the number of classes."""
     outputs = config.embedding_dim or len(data.class_names)
     if outputs == "subclasses":
         outputs = len(subclasses or data.class_names)
@@ -217,9 +217,9 @@ def model_card(config: FitConfig, data: Data, subclasses: SubclassMap | None = N
 
 
 def _parallel(trained: nn.Module) -> DistributedDataParallel:
-    """Wrap a module so that gradients are exchanged; buffers are not."""
+    """Wrap a module so that processes exchange gradients but not buffers."""
     with warnings.catch_warnings():
-        # The name under which older releases of torch know the option.
+        # Older releases of torch know the option only under this name.
         warnings.filterwarnings("ignore", ".*broadcast_buffers.* is deprecated")
         return DistributedDataParallel(trained, broadcast_buffers=False)
 
