@@ -118,7 +118,7 @@ class SubclassMap:
         return torch.stack([siblings.logsumexp(1) for siblings in self._by_class(scores)], dim=1)
 
     def _by_class(self, values: Tensor) -> tuple[Tensor, ...]:
-        """Split columns (n, S) by class. Raises ValueError if there is not one column for each subclass."""
+        """Split columns (n, S) by class. Raises ValueError unless there is exactly one column per subclass."""
         if values.ndim != 2 or values.shape[1] != len(self):
             raise ValueError(
                 f"the scores have shape {tuple(values.shape)}, need (n, {len(self)}), one column for each subclass: "

@@ -138,7 +138,7 @@ def _backward_of_loss(criterion: Criterion, features: Tensor, labels: Any) -> Te
         raise ValueError(
             got(
                 f"the criterion returned {shape or f'an object of type {type(loss).__name__}'}",
-                need="a tensor with one number",
+                need="a tensor with one element",
                 do='use reduction="mean", for example',
             )
         )

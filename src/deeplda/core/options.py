@@ -30,7 +30,7 @@ def statistics_for(scatter: Scatter) -> tuple[StatisticName, ...]:
 
 
 def check_regularisation(alpha: float, lam: float, scatter: str, class_weight: str | None) -> None:
-    """Raise ValueError if an option of the scatters is out of range, or if two of them exclude each other."""
+    """Raise ValueError if a scatter option is out of range, or if two options are mutually exclusive."""
     if not 0.0 <= alpha <= 1.0:
         raise ValueError(
             got(f"alpha is {alpha}", need="0 to 1", do="use 1 for all of S_W (DLDA) or 0 for its diagonal only")

@@ -71,7 +71,8 @@ def build_network(name: str, sample_shape: Sequence[int], embedding_dim: int, *,
 def check_network(name: str, sample_shape: Sequence[int], embedding_dim: int, *, width: float = 1.0) -> None:
     """Raise InputError if `build_network` would.
 
-    A built-in network is only outlined, without allocating memory. A network of your own is built and discarded.
+    A built-in network is built on the meta device only, without allocating memory. A network of your own is built and
+    discarded.
     """
     build = build_network if ":" in name else outline_network
     build(name, sample_shape, embedding_dim, width=width)

@@ -179,7 +179,7 @@ class DataSettings(_Settings):
         0, ge=0, description="Seed for splitting the data into training, validation and test sets."
     )
     train_on_all: bool = Field(
-        False, description="Also train on the validation set; use it once all settings are chosen."
+        False, description="Also train on the validation set. Enable this only after all settings have been chosen."
     )
     skip_unreadable: bool = Field(False, description="Skip broken image files instead of stopping.")
 

@@ -1,4 +1,4 @@
-"""The storage of a run: a locked folder with settings, metrics, checkpoints and model, or memory."""
+"""Storage for a run, either in memory or in a locked folder with settings, metrics, checkpoints and model."""
 
 from __future__ import annotations
 
