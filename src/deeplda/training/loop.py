@@ -99,7 +99,7 @@ def run_epochs(
     stop: Callable[[], bool] = lambda: False,
     world: World = ALONE,
 ) -> Counters:
-    """Train all epochs, from the run's newest checkpoint if it has one, and leave the best weights in the trainee.
+    """Train to the last epoch, resuming from the run's newest checkpoint if there is one; leave the best weights loaded.
 
     Without a validation set, the last epoch counts as the best. Each batch is split among the processes of a `world`;
     only the first process owns the run.
@@ -189,7 +189,7 @@ def _resume(run: Run, trainee: Trainee, world: World) -> Counters:
 def _next_epoch(counters: Counters, score: float | None, seconds: float) -> Counters:
     """Return the counters after an epoch.
 
-    Of equally good epochs, the last one is the best; without scores, it is the last epoch.
+    Ties for the best epoch go to the latest one; without scores, the best epoch is always the latest.
     """
     before = counters.best_score
     better = score is None or before is None or score >= before
