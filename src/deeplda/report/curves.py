@@ -304,7 +304,7 @@ def _draw_baselines(axes: Axes, baselines: Mapping[str, Sequence[float]]) -> Non
 
 
 def _same_span(*panels: Axes) -> None:
-    """Give the y axes of all panels the same span, each centred on its own values but not extending far beyond 100 %."""
+    """Give all y axes the same span, each centred on its own values but not extending far beyond 100 %."""
     limits = [axes.get_ylim() for axes in panels]
     span = max(high - low for low, high in limits)
     for axes, (low, high) in zip(panels, limits, strict=True):

@@ -99,7 +99,7 @@ def run_epochs(
     stop: Callable[[], bool] = lambda: False,
     world: World = ALONE,
 ) -> Counters:
-    """Train to the last epoch, resuming from the run's newest checkpoint if there is one; leave the best weights loaded.
+    """Train to the last epoch, resuming from the newest checkpoint if there is one; leave the best weights loaded.
 
     Without a validation set, the last epoch counts as the best. Each batch is split among the processes of a `world`;
     only the first process owns the run.
