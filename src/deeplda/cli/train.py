@@ -155,7 +155,7 @@ def _print_summary(folder: Path, summary: SummaryRow, settings: RunConfig) -> No
     assert summary.class_names is not None
     title = f"{settings.data}, test set"
     print_scores(summary.test, summary.class_names, title=title, mirrored=summary.mirrored.get("test"))
-    reason = "best by validation" if summary.validation else "the last"
+    reason = "best validation score" if summary.validation else "the last"
     # Runs from early versions did not count operations.
     compute = f", {flops(summary.flops)}" if summary.flops else ""
     print(f"selected epoch {summary.best_epoch} of {summary.epochs} ({reason}); {duration(summary.seconds)}{compute}")

@@ -68,7 +68,7 @@ def _healthy(run: RunHistory) -> Finding:
         seen.append(f"the best validation accuracy is {percent(max(run.accuracies), 1)}")
     if _short(run):
         seen.append("the run is too short to judge the learning rate or the fit")
-    do = "Nothing. Look at the run with deeplda report, or use it with deeplda predict."
+    do = "Nothing needs fixing. Look at the run with deeplda report, or use it with deeplda predict."
     return Finding("good", "Nothing is wrong with this run.", f"{'; '.join(seen)}.", do)
 
 
