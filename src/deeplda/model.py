@@ -70,7 +70,7 @@ class Model(nn.Module):
         """Create a model from a network that you trained in your own loop.
 
         The model works like one trained by deeplda. Code is never saved, so pass the network again when you load the
-        model: `deeplda.load(folder, network=network)`.
+        model, as in ``deeplda.load(folder, network=network)``.
 
         Args:
             network: maps samples (n, *sample_shape) to embeddings (n, d). The model uses this module, not a copy.
