@@ -60,7 +60,7 @@ def test_the_password_is_not_written_to_files(tmp_path, storage_url):
     for file in sweep.folder.rglob("*"):
         assert not file.is_file() or b"not-to-be-written-to-files" not in file.read_bytes(), file
     assert "127.0.0.1" in (sweep.folder / "sweep.toml").read_text()
-    with pytest.raises(InputError, match="pass its URL as --storage"):
+    with pytest.raises(InputError, match="as --storage"):
         open_sweep(sweep.folder)
 
 
