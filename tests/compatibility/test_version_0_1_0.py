@@ -54,6 +54,10 @@ def test_a_stopped_run_is_resumed_to_the_same_model(tmp_path, capsys):
     main(["train", "--resume", "--run", str(run), "--quiet", "--json"])
     assert json.loads(capsys.readouterr().out)["epochs"] == 6
     assert (run / "run.toml").read_text() == settings
+    # A run that started over would end in the same model, but its first epochs would have taken other seconds.
+    before = read_metrics(OLD / "interrupted")
+    assert len(before) == 3
+    assert read_metrics(run)[:3] == before
     # Six epochs amplify the last digits in which processors differ.
     np.testing.assert_allclose(load(run).predict_proba(digits()), EXPECTED["continued"], atol=0.02)
 
