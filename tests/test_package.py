@@ -16,7 +16,7 @@ SOURCE = Path(deeplda.__file__).parent
 # A part may import itself and the parts listed before it.
 LAYERS = [
     ["errors", "_lazy"],
-    ["extras", "io", "memory", "device", "formatting"],
+    ["extras", "io", "output_folder", "memory", "device", "formatting"],
     ["core"],
     ["losses", "predictors", "sampling"],
     ["objective"],

@@ -1,0 +1,378 @@
+"""Write files and folders atomically, and never outside the folder that the user named.
+
+Run, model and sweep folders may come from other people, and archives can contain symbolic links. So everything below
+such a folder is written relative to a descriptor of the folder, without following links and without opening files that
+somebody else prepared. The same module takes the locks.
+
+Some network file systems have no locks or cannot flush a folder to disk; this is reported by a warning. On Windows,
+which has no descriptors for folders, paths are used instead, nothing is locked, and links are checked just before use.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import secrets
+import shutil
+import stat
+import time
+import warnings
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from io import FileIO
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from deeplda.errors import InputError
+
+_HAS_DESCRIPTORS = os.open in os.supports_dir_fd and hasattr(os, "O_DIRECTORY")
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+# Without O_NONBLOCK, which Windows lacks, opening a pipe that somebody planted would block forever.
+_NO_WAIT = getattr(os, "O_NONBLOCK", 0)
+_UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EINVAL)
+# Our temporary names: "tmp" until a new file or folder is in place, "old" for a replaced folder until it is removed.
+_TEMPORARY = re.compile(r"\.deeplda-[0-9a-f]{16}\.(tmp|old)")
+_BLOCK = 4096
+# The number of attempts to take a lock, and the seconds between them; a status check holds a lock for a moment.
+_LOCK_ATTEMPTS, _LOCK_PAUSE = 3, 0.02
+# Time for which a reader waits while another process replaces the folder that it reads.
+_READER_SECONDS = 5.0
+
+
+class InUseError(InputError):
+    """Another process holds the lock."""
+
+
+class OutputFolder:
+    """An open folder in which files are written. Use it as a context manager, or call `close`.
+
+    Names are single path components. Every method raises InputError if the name is a symbolic link or anything else
+    that we would not have written, and OSError if the system cannot write.
+
+    Attributes:
+        path: the path by which the folder was opened, for messages.
+    """
+
+    def __init__(self, path: Path, descriptor: int | None) -> None:
+        self.path, self._descriptor = path, descriptor
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Open a folder by the path that the user named, which may be a link, and create it if it does not exist."""
+        path.mkdir(parents=True, exist_ok=True)
+        return cls(path, os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) if _HAS_DESCRIPTORS else None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _type: type[BaseException] | None, _error: object, _trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = -1  # later calls fail instead of using the path
+
+    def names(self) -> set[str]:
+        """Return the names of all entries except temporary ones that a killed process left behind."""
+        return {name for name in self._all_names() if not _TEMPORARY.fullmatch(name)}
+
+    def is_still_at(self, path: Path) -> bool:
+        """Return whether `path` still leads to this folder, i.e. whether it was neither moved nor replaced."""
+        try:
+            return self._descriptor is None or os.path.samestat(os.fstat(self._descriptor), path.stat())
+        except OSError:
+            return False
+
+    def subfolder(self, name: str) -> OutputFolder:
+        """Open a subfolder, and create it if it does not exist."""
+        where, at = self._at(name)
+        with suppress(FileExistsError):
+            os.mkdir(where, **at)
+        return self._opened(name)
+
+    def write(self, name: str, content: bytes | str) -> None:
+        """Write a file atomically: under a temporary name, flushed to disk, then renamed. Strings are stored as UTF-8.
+
+        A file or link with this name is replaced; the target of a link is not touched.
+        """
+        temporary = _temporary_name("tmp")
+        try:
+            with self._open_file(temporary, os.O_CREAT | os.O_EXCL) as stream:
+                _write_all(stream, content.encode() if isinstance(content, str) else content)
+            self._rename(temporary, name)
+        except BaseException as error:
+            self.remove(temporary)
+            if isinstance(error, IsADirectoryError):
+                raise InputError(f"{self.path / name} is a folder, need a file: remove or rename it") from None
+            raise
+        self._sync()
+
+    def append_lines(self, name: str, lines: bytes) -> None:
+        """Append complete lines to a file, which is created if needed, and flush it to disk.
+
+        An incomplete last line, left by a process that was killed, is removed first. If writing fails, for example
+        because the disk is full, the file keeps its previous lines. Processes that append to the same file need a lock.
+        """
+        with self._open_file(name, os.O_CREAT | os.O_APPEND) as stream:
+            end = _end_of_last_line(stream)
+            stream.truncate(end)
+            try:
+                _write_all(stream, lines)
+            except OSError:
+                stream.truncate(end)
+                raise
+
+    @contextmanager
+    def new_folder(self, name: str, *, ours: Collection[str] | None, keep: str | None = None) -> Iterator[OutputFolder]:
+        """Yield an empty folder to fill; it replaces the folder `name` at the end, or is removed after an error.
+
+        Several processes that replace the same folder take turns; readers use `unchanged`.
+
+        Args:
+            ours: the names that the previous folder may contain. If it contains others, it is not replaced, and
+                InputError is raised. None if there must be no previous folder.
+            keep: a name for the previous folder, which is removed otherwise. With it, a complete folder exists under
+                one of the two names at every moment.
+        """
+        temporary = _temporary_name("tmp")
+        where, at = self._at(temporary)
+        os.mkdir(where, **at)
+        try:
+            with self._opened(temporary) as folder:
+                yield folder
+                folder._sync()
+            with self._exclusive():
+                self.require_ours(name, ours)
+                self._exchange(temporary, name, keep)
+        except BaseException:
+            self.remove(temporary)
+            raise
+
+    def require_ours(self, name: str, ours: Collection[str] | None) -> None:
+        """Raise InputError if a folder `name` exists and contains anything but the names in `ours`.
+
+        If `ours` is None, no folder may exist.
+        """
+        if name not in self._all_names():
+            return
+        if ours is None:
+            raise InputError(f"{self.path / name} already exists: choose another name")
+        with self._opened(name) as folder:
+            others = sorted(folder.names() - set(ours))
+        if others:
+            what = f"{self.path / name} contains {others[0]!r}, which deeplda did not write"
+            raise InputError(f"{what}, so it is not replaced: move it, or choose another folder")
+
+    def remove(self, name: str) -> None:
+        """Remove a file, a link or a folder with its contents, if it exists. Links are not followed."""
+        where, at = self._at(name)
+        try:
+            os.unlink(where, **at)
+        except FileNotFoundError:
+            return
+        except OSError:  # which error a folder causes depends on the system
+            shutil.rmtree(where, ignore_errors=True, **at)
+
+    def clean(self) -> None:
+        """Remove temporary files and folders that killed processes left behind. Call it only under a lock."""
+        for name in self._all_names():
+            if _TEMPORARY.fullmatch(name):
+                self.remove(name)
+
+    @contextmanager
+    def locked(self, name: str, *, wait: bool = False) -> Iterator[None]:
+        """Hold the lock of the file `name`, which is created, while the block runs.
+
+        The system releases the lock however the process ends. Raises InUseError if another process holds it; with
+        `wait`, waits for that process.
+        """
+        with self._open_file(name, os.O_CREAT) as stream:
+            attempts = 1 if wait else _LOCK_ATTEMPTS
+            while (taken := _flock(stream.fileno(), wait=wait)) is False and (attempts := attempts - 1):
+                time.sleep(_LOCK_PAUSE)
+            if taken is False:
+                raise InUseError(f"{self.path} is in use by another process")
+            self._warn_if_unsupported(taken)
+            yield
+
+    def _exchange(self, temporary: str, name: str, keep: str | None) -> None:
+        old = _temporary_name("old")
+        if name in self._all_names():
+            if keep is not None:
+                with suppress(FileNotFoundError):
+                    self._rename(keep, old)
+            self._rename(name, keep or old)
+        self._rename(temporary, name)
+        self._sync()
+        self.remove(old)
+
+    def _opened(self, name: str) -> OutputFolder:
+        """Open an existing subfolder. Raises InputError if it is a link or not a folder."""
+        path = self.path / name
+        try:
+            if self._descriptor is None:
+                if path.is_symlink() or not path.is_dir():
+                    raise NotADirectoryError
+                return OutputFolder(path, None)
+            return OutputFolder(path, os.open(name, os.O_RDONLY | os.O_DIRECTORY | _NO_LINK, dir_fd=self._descriptor))
+        except (NotADirectoryError, OSError) as error:
+            if isinstance(error, NotADirectoryError) or error.errno == errno.ELOOP:
+                raise InputError(f"{path} is a link or a file, need a folder: remove it") from None
+            raise
+
+    def _open_file(self, name: str, flags: int) -> FileIO:
+        """Open a regular file of ours to read and write it. Raises InputError if it is anything else."""
+        path, (where, at) = self.path / name, self._at(name)
+        try:
+            if self._descriptor is None and path.is_symlink():
+                raise OSError(errno.ELOOP, "")
+            stream = FileIO(os.open(where, flags | os.O_RDWR | _NO_LINK | _NO_WAIT, 0o666, **at), "r+")
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+                raise _not_a_file(path) from None
+            raise
+        status = os.fstat(stream.fileno())
+        # A second name for the same file may be outside this folder.
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+            stream.close()
+            raise _not_a_file(path)
+        return stream
+
+    def _at(self, name: str) -> tuple[str | Path, dict[str, Any]]:
+        """Return the name and the keyword with which functions of `os` find an entry of this folder."""
+        assert name not in ("", ".", "..")
+        assert "/" not in name
+        return (self.path / name, {}) if self._descriptor is None else (name, {"dir_fd": self._descriptor})
+
+    def _all_names(self) -> list[str]:
+        return os.listdir(self.path if self._descriptor is None else self._descriptor)
+
+    def _rename(self, source: str, target: str) -> None:
+        (before, at), (after, _) = self._at(source), self._at(target)
+        if at:
+            os.rename(before, after, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
+        else:
+            os.replace(before, after)
+
+    def _sync(self) -> None:
+        """Flush the folder's entries to disk."""
+        if self._descriptor is None:
+            return
+        try:
+            os.fsync(self._descriptor)
+        except OSError as error:
+            if error.errno not in _UNSUPPORTED:
+                raise
+            what = f"the file system of {self.path} cannot flush folders to disk"
+            warnings.warn(f"{what}: after a power failure, the newest files may be missing", UserWarning, stacklevel=2)
+
+    @contextmanager
+    def _exclusive(self) -> Iterator[None]:
+        """Keep other processes from replacing folders in this folder, and readers from reading them."""
+        if self._descriptor is None:
+            yield
+            return
+        # A second descriptor: closing it releases the lock.
+        with OutputFolder(self.path, os.open(".", os.O_RDONLY, dir_fd=self._descriptor)) as lock:
+            assert lock._descriptor is not None
+            self._warn_if_unsupported(_flock(lock._descriptor, wait=True))
+            yield
+
+    def _warn_if_unsupported(self, taken: bool | None) -> None:
+        if taken is None:
+            what = f"{self.path} cannot be locked on this system"
+            warnings.warn(f"{what}: make sure that no other process writes to it", UserWarning, stacklevel=4)
+
+
+def write_file(file: Path, content: bytes | str) -> None:
+    """Write a file that the user named, atomically as `OutputFolder.write` does. Missing folders are created."""
+    with OutputFolder.open(file.parent) as folder:
+        folder.write(file.name, content)
+
+
+@contextmanager
+def unchanged(folder: Path) -> Iterator[None]:
+    """Keep other processes from replacing `folder`, as `OutputFolder.new_folder` does, while the block reads it.
+
+    This guarantees that all files read in the block belong together. Without locks, or if a process keeps the folder
+    locked for several seconds, it has no effect.
+    """
+    try:
+        descriptor = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) if _HAS_DESCRIPTORS else None
+    except OSError:
+        descriptor = None
+    if descriptor is None:
+        yield
+        return
+    try:
+        deadline = time.monotonic() + _READER_SECONDS
+        while _flock(descriptor, wait=False, shared=True) is False and time.monotonic() < deadline:
+            time.sleep(_LOCK_PAUSE)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def is_locked(file: Path) -> bool | None:
+    """Return whether a process holds the lock of a file; None if there is no such file, or if this cannot be known."""
+    try:
+        with FileIO(os.open(file, os.O_RDWR | _NO_LINK | _NO_WAIT), "r+") as stream:
+            taken = _flock(stream.fileno(), wait=False)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO):
+            return None
+        raise
+    return None if taken is None else not taken
+
+
+def _flock(descriptor: int, *, wait: bool, shared: bool = False) -> bool | None:
+    """Lock an open file or folder until it is closed.
+
+    Returns True if it is locked, False if another process holds the lock, and None if the system has no locks.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        return None
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    try:
+        fcntl.flock(descriptor, kind if wait else kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED:
+            raise
+        return None
+    return True
+
+
+def _write_all(stream: FileIO, content: bytes) -> None:
+    """Write and flush to disk."""
+    rest = memoryview(content)
+    while rest:
+        rest = rest[stream.write(rest) :]
+    os.fsync(stream.fileno())
+
+
+def _end_of_last_line(stream: FileIO) -> int:
+    """Return the position after the last complete line."""
+    end = stream.seek(0, os.SEEK_END)
+    while end:
+        start = stream.seek(max(0, end - _BLOCK))
+        last = stream.read(end - start).rfind(b"\n")
+        if last >= 0:
+            return start + last + 1
+        end = start
+    return 0
+
+
+def _temporary_name(state: Literal["tmp", "old"]) -> str:
+    return f".deeplda-{secrets.token_hex(8)}.{state}"
+
+
+def _not_a_file(path: Path) -> InputError:
+    return InputError(f"{path} is not an ordinary file, or it has a second name elsewhere: remove it")
