@@ -1,34 +1,15 @@
-"""Only regular, small files are read, without blocking or filling the memory; writers take turns, readers see all."""
+"""Only regular, small files are read, without blocking or filling the memory."""
 
-import errno
-import itertools
 import json
 import os
-import subprocess
-import sys
-import threading
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch  # noqa: F401  # before memory is limited: its libraries need more
 from safetensors.numpy import save_file
 
-import deeplda
-from deeplda import load
 from deeplda.errors import InputError
-from deeplda.io import (
-    expanded,
-    new_folder,
-    read_arrays,
-    read_folder,
-    read_small,
-    read_tensors,
-    read_toml,
-    write_text,
-)
-from small_model import small_model
+from deeplda.io import expanded, read_arrays, read_small, read_tensors, read_toml
 
 
 def not_small_files(folder):
@@ -119,126 +100,3 @@ def test_kinds_of_numbers_that_numpy_does_not_have(tmp_path):
 def test_a_path_too_long_for_any_file_system_is_rejected():
     with pytest.raises(InputError, match="is too long for the file system"):
         expanded(300 * "é")
-
-
-SAVE_AGAIN_AND_AGAIN = """if True:
-    import sys, time
-    from pathlib import Path
-    import torch
-    from small_model import small_model
-    from deeplda.io import new_folder
-
-    mark, folder, stop = float(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
-    model = small_model()
-    # The same number in both files, so that a mixture of two models shows.
-    model.card = model.card.model_copy(update={"lam": mark})
-    model.normalisation.mean.fill_(mark)
-    count = 0
-    while not stop.exists():
-        with new_folder(folder) as temporary:
-            model._write(temporary)
-        count += 1
-    print(count)
-"""
-
-
-def test_processes_that_save_to_the_same_folder_take_turns_and_readers_see_one_model(tmp_path):
-    folder, stop = tmp_path / "model", tmp_path / "stop"
-    paths = [str(Path(__file__).parent), str(Path(deeplda.__file__).parents[1])]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
-    writers = [
-        subprocess.Popen(
-            [sys.executable, "-c", SAVE_AGAIN_AND_AGAIN, mark, folder, stop],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for mark in ("1", "2")
-    ]
-    try:
-        while not folder.exists():
-            assert all(writer.poll() is None for writer in writers)
-            time.sleep(0.01)
-        seen = []
-        deadline = time.monotonic() + 60
-        while len(seen) < 100 or (len(set(seen)) < 2 and time.monotonic() < deadline):
-            model = load(folder)
-            assert model.normalisation.mean.item() == model.card.lam
-            seen.append(model.card.lam)
-    finally:
-        stop.touch()
-        ends = [writer.communicate(timeout=60) for writer in writers]
-    assert set(seen) == {1, 2}
-    for writer, (output, errors) in zip(writers, ends, strict=True):
-        assert writer.returncode == 0, errors
-        assert int(output) > 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "stop"]
-
-
-def test_only_one_of_several_processes_can_save_a_new_model(tmp_path):
-    """Without the lock both would find no folder, and the second would replace the first."""
-    model, outcomes = small_model(), []
-
-    def save():
-        try:
-            model.save(tmp_path / "model")
-            outcomes.append("saved")
-        except InputError as error:
-            outcomes.append(str(error))
-
-    writers = [threading.Thread(target=save) for _ in range(5)]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join()
-    assert outcomes.count("saved") == 1
-    assert sum("already exists" in outcome for outcome in outcomes) == 4
-
-
-def test_a_folder_that_keeps_changing_is_an_error(tmp_path, monkeypatch):
-    monkeypatch.setattr("deeplda.io._PATIENCE_SECONDS", 0.05)
-    versions = itertools.count()
-
-    def read():
-        (tmp_path / str(next(versions))).mkdir()
-
-    with pytest.raises(InputError, match="keeps changing"):
-        read_folder(tmp_path, read)
-
-
-def test_a_missing_folder_is_reported_at_once_unless_it_is_being_replaced(tmp_path):
-    folder, calls = tmp_path / "folder", []
-
-    def read():
-        calls.append(None)
-        if not folder.exists():
-            if len(calls) == 3:
-                folder.mkdir()
-            raise InputError("there is no folder")
-        return "found"
-
-    with pytest.raises(InputError, match="there is no folder"):
-        read_folder(folder, read)
-    assert len(calls) == 1
-    (tmp_path / ".folder.lock").touch()
-    assert read_folder(folder, read) == "found"
-
-
-def test_without_fcntl_files_and_folders_are_written_without_locks(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "fcntl", None)
-    write_text(tmp_path / "file", "text")
-    small_model().save(tmp_path / "model")
-    assert load(tmp_path / "model").class_names == tuple("abcdefghij")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "model"]
-
-
-def test_a_file_system_without_locks_is_written_all_the_same(tmp_path, monkeypatch):
-    def flock(*_):
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr("fcntl.flock", flock)
-    write_text(tmp_path / "file", "text")
-    with new_folder(tmp_path / "folder") as temporary:
-        (temporary / "file").touch()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]

@@ -10,18 +10,19 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 from torch import nn
 
 from deeplda.errors import InputError
-from deeplda.io import new_folder, read_arrays, read_small
+from deeplda.io import read_arrays, read_small
 from deeplda.loading import load
-from deeplda.model import Model
+from deeplda.model import MODEL_FILES, Model
+from deeplda.output_folder import OutputFolder
 
 _CLASSIFIER = "classifier.json"
 _COORDINATES = "coordinates.safetensors"
 # Files of a classifier, including its exports; a folder with any other file is not replaced.
-_OURS = {"model.json", "weights.safetensors", _COORDINATES, _CLASSIFIER, "model.onnx", "model.pt2"}
+_OURS = MODEL_FILES | {_COORDINATES, _CLASSIFIER}
 _ESTIMATORS = ("DeepLDAClassifier", "SubclassDeepLDAClassifier")
 # In bytes; real labels take less.
 _LARGEST_LABELS = 2**26
@@ -54,23 +55,19 @@ class ClassifierFile(BaseModel):
 
 
 def write_classifier(
-    folder: Path, file: ClassifierFile, model: Model, coordinates: dict[str, NDArray[np.float64]]
+    path: Path, file: ClassifierFile, model: Model, coordinates: dict[str, NDArray[np.float64]]
 ) -> None:
     """Write all files. A classifier that is already there is replaced, and its exports are removed.
 
     Raises InputError if the folder exists but does not contain a classifier, or contains other files.
     """
-    folder = folder.absolute()
-    with new_folder(folder) as temporary:
-        # Checked in this block because no other process can write the folder until the block ends.
-        if folder.exists() and not (folder / _CLASSIFIER).is_file():
-            raise InputError(f"{folder} already exists and is not a classifier: choose another name")
-        if others := sorted({entry.name for entry in folder.glob("*")} - _OURS):
-            found = f"{folder} contains {others[0]!r} besides a classifier"
-            raise InputError(f"{found}, so it is not replaced: choose another name")
-        model._write(temporary)
-        save_file(coordinates, temporary / _COORDINATES)
-        (temporary / _CLASSIFIER).write_text(file.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    path = path.absolute()
+    if path.exists() and not (path / _CLASSIFIER).is_file():
+        raise InputError(f"{path} already exists and is not a classifier: choose another name")
+    with OutputFolder.open(path.parent) as parent, parent.new_folder(path.name, ours=_OURS) as folder:
+        model._write(folder)
+        folder.write(_COORDINATES, save(coordinates))
+        folder.write(_CLASSIFIER, file.model_dump_json(indent=2) + "\n")
 
 
 def read_classifier_file(folder: Path, parameters: Collection[str]) -> ClassifierFile:

@@ -35,10 +35,11 @@ from deeplda.estimator_files import (
     write_classifier,
 )
 from deeplda.estimator_inputs import build_own, code_name, hold_out, loop_part
-from deeplda.io import expanded, read_folder
+from deeplda.io import expanded
 from deeplda.model import Normalisation
 from deeplda.model_card import read_card
 from deeplda.networks.inspection import output_width
+from deeplda.output_folder import unchanged
 from deeplda.predictors import discriminant_directions
 from deeplda.sampling import sufficient_batch_size
 from deeplda.training.config import FitConfig
@@ -320,7 +321,8 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         """Load a classifier written by `save`. If its network is your own code, pass `network` as in training."""
         folder = expanded(path)
         # Another process may replace the folder while its files are read.
-        return read_folder(folder, lambda: cls._read(folder, network, device))
+        with unchanged(folder):
+            return cls._read(folder, network, device)
 
     @classmethod
     def _read(cls, folder: Path, network: str | nn.Module | NetworkFactory | None, device: str) -> Self:

@@ -30,9 +30,9 @@ from torch import Tensor, nn
 from deeplda import __version__
 from deeplda.errors import InputError
 from deeplda.extras import require
-from deeplda.io import write_bytes
 from deeplda.loading import load
 from deeplda.model import Model
+from deeplda.output_folder import OutputFolder, write_file
 
 __all__ = ["Exported", "Verification", "VerificationError", "export_model", "export_run"]
 
@@ -126,13 +126,20 @@ def export_run(
     Raises InputError if the model cannot be loaded or its network cannot be exported, and VerificationError if the
     graph differs from the model. In these cases, nothing is written.
     """
-    file = output or (folder / "model" if (folder / "model").is_dir() else folder) / _FILES[format]
+    is_run = (folder / "model").is_dir()
+    file = output or (folder / "model" if is_run else folder) / _FILES[format]
     if file.is_dir() or not file.resolve().parent.is_dir():
         what = f"{file} is a folder" if file.is_dir() else f"{file.parent} does not exist"
         raise InputError(what, need="a file in an existing folder", do="choose another --output")
     model = load(folder, network=network)
     inputs, description = _samples_for(folder, model, verify_all=verify_all, data_dir=data_dir)
-    return Exported(file, export_model(model, file, inputs, format=format), description)
+    content, verification = _verified_graph(model, inputs, format)
+    if output is None and is_run:
+        with OutputFolder.open(folder) as run, run.subfolder("model") as subfolder:
+            subfolder.write(file.name, content)
+    else:
+        write_file(file, content)
+    return Exported(file, verification, description)
 
 
 def export_model(model: Model, file: Path, inputs: NDArray[Any], *, format: Format = "onnx") -> Verification:
@@ -140,6 +147,13 @@ def export_model(model: Model, file: Path, inputs: NDArray[Any], *, format: Form
 
     The graph accepts samples with the dtype of `inputs`. Raises the same errors as `export_run`.
     """
+    content, verification = _verified_graph(model, inputs, format)
+    write_file(file, content)
+    return verification
+
+
+def _verified_graph(model: Model, inputs: NDArray[Any], format: Format) -> tuple[bytes, Verification]:
+    """Return the contents of the file to write, and its comparison with the model."""
     if format == "onnx":
         require("export", "export to ONNX")
     with _silence():
@@ -162,8 +176,7 @@ def export_model(model: Model, file: Path, inputs: NDArray[Any], *, format: Form
             f"up to {verification.difference:.1e} and {verification.clearly_different:,} clear decisions differ; "
             "nothing was written"
         )
-    write_bytes(file, content)
-    return verification
+    return content, verification
 
 
 def verify(model: Model, run: Runner, inputs: NDArray[Any]) -> Verification:

@@ -8,13 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from deeplda.errors import InputError, code_not_run
-from deeplda.io import expanded, read_folder, read_tensors
+from deeplda.io import expanded, read_tensors
 from deeplda.memory import available_memory
 from deeplda.model import STATISTICS, Model
 from deeplda.model_card import ModelCard, read_card
 from deeplda.networks import build_network
 from deeplda.networks.inspection import first_mismatch, outline
 from deeplda.networks.registry import outline_network
+from deeplda.output_folder import unchanged
 from deeplda.predictors import FeatureStatistics
 
 # Below these limits, products of the statistics do not overflow.
@@ -35,7 +36,8 @@ def load(path: str | Path, *, network: str | nn.Module | None = None, device: st
     """
     path = expanded(path)
     folder = path / "model" if (path / "run.toml").exists() or (path / "model").is_dir() else path
-    card, state = read_folder(folder, lambda: _read(folder, network))
+    with unchanged(folder):
+        card, state = _read(folder, network)
     _check_sizes(card, state, folder, own_network=isinstance(network, nn.Module) or ":" in card.network)
     if not isinstance(network, nn.Module):
         network = build_network(card.network, card.sample_shape, card.embedding_dim, width=card.width)

@@ -10,17 +10,20 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from pydantic import ValidationError
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from deeplda.errors import InputError
-from deeplda.io import expanded, new_folder
+from deeplda.io import expanded
 from deeplda.model_card import ModelCard, PredictorName, first_problem
 from deeplda.networks.inspection import output_width, zero_sample
+from deeplda.output_folder import OutputFolder
 from deeplda.predictors import ClassicLDA, FeatureStatistics, Hyperplanes, LinearPredictor, NearestMean, Softmax
 
 __all__ = ["Model", "ModelCard"]
 
+# The files of a model folder, including its exports.
+MODEL_FILES = frozenset({"model.json", "weights.safetensors", "model.onnx", "model.pt2"})
 # Prefix of the statistics' names in weights.safetensors.
 STATISTICS = "statistics."
 
@@ -223,12 +226,9 @@ class Model(nn.Module):
 
     def save(self, path: str | Path) -> None:
         """Write a new model folder atomically, for `deeplda.load`. Raises InputError if the path exists."""
-        folder = expanded(path).absolute()
-        with new_folder(folder) as temporary:
-            # Checked in this block because no other process can write the folder until the block ends.
-            if folder.exists():
-                raise InputError(f"{folder} already exists: choose another name")
-            self._write(temporary)
+        path = expanded(path).absolute()
+        with OutputFolder.open(path.parent) as parent, parent.new_folder(path.name, ours=None) as folder:
+            self._write(folder)
 
     def _collect(
         self, function: Callable[[Tensor], Tensor], inputs: Tensor | NDArray[np.generic], *, mirror: bool = False
@@ -274,15 +274,15 @@ class Model(nn.Module):
         self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # missing in torch's stubs
         return self
 
-    def _write(self, folder: Path) -> None:
-        """Write weights.safetensors and model.json into `folder`, which exists and is empty."""
+    def _write(self, folder: OutputFolder) -> None:
+        """Write weights.safetensors and model.json into `folder`."""
         state = self.state_dict()
         if self.statistics is not None:
             state |= {f"{STATISTICS}{name}": tensor for name, tensor in self.statistics.state().items()}
         # Copies, because safetensors rejects tensors that share memory, such as the weights of tied layers.
         copies = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in state.items()}
-        save_file(copies, folder / "weights.safetensors")
-        (folder / "model.json").write_text(self.card.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        folder.write("weights.safetensors", save(copies))
+        folder.write("model.json", self.card.model_dump_json(indent=2) + "\n")
 
 
 class Normalisation(nn.Module):

@@ -221,7 +221,9 @@ class OutputFolder:
             return OutputFolder(path, os.open(name, os.O_RDONLY | os.O_DIRECTORY | _NO_LINK, dir_fd=self._descriptor))
         except (NotADirectoryError, OSError) as error:
             if isinstance(error, NotADirectoryError) or error.errno == errno.ELOOP:
-                raise InputError(f"{path} is a link or a file, need a folder: remove it") from None
+                raise InputError(
+                    f"{path} is a link or a file, need a folder: remove it, or name the folder itself"
+                ) from None
             raise
 
     def _open_file(self, name: str, flags: int) -> FileIO:

@@ -1,6 +1,7 @@
 """The command line answers a malformed or hostile file with one sentence and exit code 2, and runs nothing in it."""
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -152,3 +153,57 @@ def test_data_that_changed_under_a_run(tmp_path, refused, capsys, monkeypatch):
     assert "has changed since" in refused(*command, "--resume")
     write(0)
     main([*command, "--resume"])
+
+
+@pytest.fixture
+def outside(tmp_path):
+    """Files of the user's own, to which links in somebody else's folder lead."""
+    folder = tmp_path / "documents"
+    folder.mkdir()
+    for name in ("letter", "bashrc"):
+        (folder / name).write_text("precious")
+    yield folder
+    assert {path.name: path.read_text() for path in folder.iterdir()} == {"letter": "precious", "bashrc": "precious"}
+
+
+def replace_by_link(place, target):
+    if place.is_dir():
+        shutil.rmtree(place)
+    place.unlink(missing_ok=True)
+    place.symlink_to(target)
+
+
+@pytest.mark.parametrize("command", ["report", "export"])
+def test_predictable_temporary_names_and_results_that_are_links(copied, outside, command):
+    for name in (".report.html.tmp", "report.html", "model/.model.onnx.tmp", "model/model.onnx"):
+        replace_by_link(copied / name, outside / "bashrc")
+    main([command, str(copied)])
+    assert (copied / {"report": "report.html", "export": "model/model.onnx"}[command]).is_file()
+
+
+def test_a_pipe_in_place_of_a_temporary_file_does_not_block(copied):
+    os.mkfifo(copied / ".report.html.tmp")
+    main(["report", str(copied)])
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("figures", ("report", "--figures")),
+        ("model", ("export",)),
+        *((name, ("train", "--resume", "--run")) for name in ("model", "checkpoints", "checkpoints/last", ".lock")),
+    ],
+)
+def test_folders_that_are_links_are_not_written(copied, outside, refused, name, command):
+    inside = shutil.copytree(copied / "model", copied.parent / "model")
+    rows = (copied / "metrics.jsonl").read_text().splitlines()
+    (copied / "metrics.jsonl").write_text(rows[0] + "\n")  # an unfinished run
+    if name == "model" and command == ("export",):
+        # A complete model elsewhere: it can be read, but not written.
+        replace_by_link(copied / name, inside)
+    else:
+        replace_by_link(copied / name, outside / "letter" if name == ".lock" else outside)
+    if command[0] == "report":
+        (copied / "metrics.jsonl").write_text("\n".join(rows) + "\n")
+    assert "is a link" in (sentence := refused(*command, copied)) or "not an ordinary file" in sentence
+    assert sorted(path.name for path in inside.iterdir()) == ["model.json", "weights.safetensors"]

@@ -37,9 +37,12 @@ def test_resuming_a_finished_run_prints_a_note(home):
     assert "is already finished" in done.stderr
 
 
-def test_resuming_without_a_run_prints_a_note(tmp_path):
-    done = deeplda("train", "--resume", "--run", "runs/typo", *QUICK, cwd=tmp_path, check=0)
+def test_resuming_without_a_run_starts_one_only_if_the_data_is_named(tmp_path):
+    done = deeplda("train", "--resume", "--run", "runs/typo", cwd=tmp_path, check=2)
     assert "there is no run in runs/typo to resume" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+    done = deeplda("train", "digits", "--resume", "--run", "runs/new", *QUICK, cwd=tmp_path, check=0)
+    assert "there is no run in runs/new to resume" in done.stderr
 
 
 def test_a_second_run_gets_a_folder_of_its_own(tmp_path):

@@ -86,26 +86,33 @@ def test_resume_with_another_number_of_processes(place):
         torch.testing.assert_close(weights(place, "run")[name], tensor, rtol=1e-3, atol=1e-4, msg=name)
 
 
-def test_a_killed_rank_under_torchrun_and_the_job_finishes_by_itself(place):
+@pytest.mark.parametrize("named", [("--run", "runs/digits-lda-2"), ()], ids=["named", "default"])
+def test_a_killed_rank_under_torchrun_and_the_job_finishes_its_own_run_by_itself(place, named):
+    deeplda(place, "--seed", "7")
+    other = (place / "runs" / "digits-lda" / "metrics.jsonl").read_bytes()
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "2"]
-    command = [sys.executable, *launcher, "-m", "deeplda", "--", "train", *SETTINGS, "--run", "run"]
+    command = [sys.executable, *launcher, "-m", "deeplda", "--", "train", *SETTINGS, *named]
     environment = {**os.environ, "STEP_SECONDS": "0.1", "OMP_NUM_THREADS": "1"}
+    run = place / "runs" / "digits-lda-2"
     job = subprocess.Popen(
         command, cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
-    wait_for(place / "run" / "checkpoints" / "last", job)
+    wait_for(run / "checkpoints" / "last", job)
     os.kill(worker(job.pid, rank=1), signal.SIGKILL)
     said, _ = job.communicate(timeout=200)
     assert job.returncode == 0, said
-    rows = [json.loads(line) for line in (place / "run" / "metrics.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [row.get("epoch") for row in rows] == [1, 2, 3, None]
+    assert "seed = 0" in (run / "run.toml").read_text()
+    assert (place / "runs" / "digits-lda" / "metrics.jsonl").read_bytes() == other
+    assert sorted(path.name for path in (place / "runs").iterdir()) == ["digits-lda", "digits-lda-2"]
 
 
 def test_a_mistake_is_one_sentence_from_all_processes(place):
     (place / "run" / "checkpoints").mkdir(parents=True)
     done = deeplda(place, "--run", "run", "--processes", "2", check=2)
     (line,) = done.stderr.splitlines()
-    assert line.startswith("deeplda: run already contains a run")
+    assert line.startswith("deeplda: run contains 'checkpoints' but no run")
 
 
 def test_a_process_that_is_killed_ends_the_others(place):

@@ -2,21 +2,22 @@
 
 import fcntl
 import json
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from safetensors import SafetensorError
 from torch import nn
 
-from deeplda import io as atomic
-from deeplda.errors import InputError
+from deeplda import output_folder
+from deeplda.errors import InputError, TrainingError
+from deeplda.output_folder import OutputFolder, write_file
 from deeplda.training import run_folder
 from deeplda.training.checkpoint import Counters, Snapshot, read_checkpoint, write_checkpoint
 from deeplda.training.config import RunConfig
 from deeplda.training.metrics import EpochRow, SummaryRow
-from deeplda.training.run_folder import open_run, read_metrics
+from deeplda.training.run_folder import find_run, open_run, read_metrics
 
 
 def trained(steps=3):
@@ -40,7 +41,9 @@ def snapshot(epoch=1):
 
 def test_a_checkpoint_holds_everything(tmp_path):
     network, optimizer = trained()
-    write_checkpoint(Snapshot.of(network, optimizer, Counters(epoch=4, step=2)), tmp_path / "last", "run")
+    with OutputFolder.open(tmp_path) as folder:
+        taken = Snapshot.of(network, optimizer, Counters(epoch=4, step=2))
+        write_checkpoint(taken, folder, "last", "run", keep="previous")
     found = read_checkpoint(tmp_path / "last", "run")
     assert found.counters == Counters(epoch=4, step=2)
     twin, twin_optimizer = trained(steps=0)
@@ -125,8 +128,8 @@ def test_a_crash_between_any_two_steps_of_the_exchange_leaves_a_whole_checkpoint
 
             return step
 
-        for owner, name in ((atomic.Path, "rename"), (atomic, "sync"), (atomic.shutil, "rmtree")):
-            monkeypatch.setattr(owner, name, crash(getattr(owner, name)))
+        for name in ("_rename", "_sync", "remove"):
+            monkeypatch.setattr(OutputFolder, name, crash(getattr(OutputFolder, name)))
         with pytest.raises(CrashError):
             run.save("last", snapshot(3))
         monkeypatch.undo()
@@ -142,9 +145,10 @@ def test_a_full_disk_leaves_the_last_checkpoint(tmp_path, monkeypatch):
         def full(*_args, **_kwargs):
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("deeplda.training.checkpoint.save_file", full)
+        monkeypatch.setattr("deeplda.output_folder._write_all", full)
         with pytest.raises(OSError, match="No space"):
             run.save("last", snapshot(2))
+        monkeypatch.undo()
         assert run.latest().counters.epoch == 1
         assert sorted(p.name for p in (run.path / "checkpoints").iterdir()) == ["last"]
 
@@ -191,7 +195,7 @@ def test_who_only_looks_at_a_lock_keeps_nobody_out(tmp_path, monkeypatch):
         pass
     looking = (tmp_path / "run" / ".lock").open("a")
     fcntl.flock(looking, fcntl.LOCK_EX)
-    monkeypatch.setattr(run_folder.time, "sleep", lambda _: looking.close())
+    monkeypatch.setattr(output_folder.time, "sleep", lambda _: looking.close())
     with open_run(tmp_path / "run", RunConfig(), "data"):
         assert looking.closed
 
@@ -274,16 +278,7 @@ def test_the_state_of_adam_is_restored_whole_or_not_at_all():
         taken.restore(network, optimizer)
 
 
-def test_safetensors_says_that_the_disk_is_full_as_others_do(tmp_path):
-    with pytest.raises(OSError, match="No space left") as caught, atomic.new_folder(tmp_path / "model"):
-        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
-    assert caught.value.errno == 28
-    with pytest.raises(SafetensorError, match="another"), atomic.new_folder(tmp_path / "model"):
-        raise SafetensorError("another failure")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_several_writers_of_one_file_take_turns(tmp_path):
+def test_several_writers_of_one_file_do_not_disturb_each_other(tmp_path):
     wholes = [letter * size for letter, size in (("a", 10), ("b", 70_000), ("c", 300_000))]
     file, found, done = tmp_path / "file", set(), threading.Event()
 
@@ -291,10 +286,10 @@ def test_several_writers_of_one_file_take_turns(tmp_path):
         while not done.is_set():
             found.add(file.read_text())
 
-    atomic.write_text(file, wholes[0])
+    write_file(file, wholes[0])
     with ThreadPoolExecutor() as pool:
         reading = pool.submit(read)
-        writing = [pool.submit(atomic.write_text, file, whole) for _ in range(30) for whole in wholes]
+        writing = [pool.submit(write_file, file, whole) for _ in range(30) for whole in wholes]
         for one in writing:
             one.result()
         done.set()
@@ -303,9 +298,101 @@ def test_several_writers_of_one_file_take_turns(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_half_a_file_is_not_left_behind(tmp_path, monkeypatch):
-    atomic.write_text(tmp_path / "a", "before")
-    monkeypatch.setattr(atomic.os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-    with pytest.raises(OSError, match="No space"):
-        atomic.write_text(tmp_path / "a", "after")
-    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a", "before")]
+def precious(folder):
+    """A folder of somebody's, in place of one that a run would replace."""
+    folder.mkdir(parents=True)
+    (folder / "net.py").write_text("precious")
+    return folder
+
+
+def test_a_folder_in_use_is_not_taken_for_a_run(tmp_path):
+    precious(tmp_path / "model")
+    (tmp_path / "metrics.jsonl").write_text("precious")
+    with (
+        pytest.raises(InputError, match=r"contains 'metrics\.jsonl' but no run"),
+        open_run(tmp_path, RunConfig(), "data"),
+    ):
+        pass
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["metrics.jsonl", "model", "net.py"]
+    assert (tmp_path / "metrics.jsonl").read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", ["model", "checkpoints/last", "checkpoints/previous", "checkpoints/best"])
+def test_foreign_files_in_a_run_are_not_replaced(tmp_path, name):
+    with open_run(tmp_path, RunConfig(), "data"):
+        pass
+    precious(tmp_path / name)
+    with pytest.raises(InputError, match=r"contains 'net\.py'"), open_run(tmp_path, RunConfig(), "data"):
+        pass
+    assert (tmp_path / name / "net.py").read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    "name", ["model", "checkpoints", "checkpoints/last", "checkpoints/best", ".lock", "metrics.jsonl"]
+)
+def test_links_in_a_run_are_not_followed(tmp_path, name):
+    run = tmp_path / "run"
+    with open_run(run, RunConfig(), "data"):
+        pass
+    outside = precious(tmp_path / "documents")
+    place = run / name
+    if place.is_dir():
+        place.rmdir()
+    place.unlink(missing_ok=True)
+    place.symlink_to(outside if name not in (".lock", "metrics.jsonl") else outside / "net.py")
+    with (
+        pytest.raises(InputError, match=r"is a link|not an ordinary file"),
+        open_run(run, RunConfig(), "data") as opened,
+    ):
+        opened.log(row(1))
+    assert [(path.name, path.read_text()) for path in outside.iterdir()] == [("net.py", "precious")]
+
+
+def test_a_folder_that_is_moved_during_a_run_is_noticed_and_keeps_the_state(tmp_path):
+    with open_run(tmp_path / "run", RunConfig(), "data") as run:
+        run.save("last", snapshot(1))
+        (tmp_path / "run").rename(tmp_path / "moved")
+        with pytest.raises(TrainingError, match="was moved or replaced"):
+            run.save("last", snapshot(2))
+        with pytest.raises(TrainingError, match="was moved or replaced"):
+            run.save_model(None)
+        assert not (tmp_path / "run").exists()
+    with open_run(tmp_path / "moved", RunConfig(), "data") as run:
+        assert run.latest().counters.epoch == 2
+
+
+def test_a_run_has_an_id_that_it_keeps_when_it_is_moved(tmp_path):
+    for name in ("a", "b"):
+        with open_run(tmp_path / name, RunConfig(), "data", new_id=f"id of {name}"):
+            pass
+    (tmp_path / "a").rename(tmp_path / "c")
+    assert find_run("id of a", tmp_path) == tmp_path / "c"
+    assert find_run("id of c", tmp_path) is None
+
+
+def test_a_checkpoint_of_another_run_with_the_same_settings_is_refused(tmp_path):
+    for name in ("a", "b"):
+        with open_run(tmp_path / name, RunConfig(), "data") as run:
+            run.save("last", snapshot())
+    shutil.rmtree(tmp_path / "a" / "checkpoints")
+    (tmp_path / "b" / "checkpoints").rename(tmp_path / "a" / "checkpoints")
+    with open_run(tmp_path / "a", RunConfig(), "data") as run, pytest.raises(InputError, match="of a different run"):
+        run.latest()
+
+
+def test_a_kill_before_the_environment_is_written_is_made_up_for(tmp_path):
+    with open_run(tmp_path, RunConfig(), "data"):
+        (tmp_path / "environment.json").unlink()
+    with open_run(tmp_path, RunConfig(), "data"):
+        assert run_folder.started_on(tmp_path) == "data"
+
+
+def test_another_number_of_threads_is_noted(tmp_path):
+    with open_run(tmp_path, RunConfig(), "data") as run:
+        run.save("last", snapshot())
+    environment = json.loads((tmp_path / "environment.json").read_text())
+    environment["threads"] += 1
+    (tmp_path / "environment.json").write_text(json.dumps(environment))
+    with open_run(tmp_path, RunConfig(), "data") as run:
+        run.latest()
+        assert [note for note in run.notes if "threads instead of" in note]

@@ -38,7 +38,7 @@ def make(shape, embedding_dim, width=1.0):
 
 
 def start(cwd, *arguments):
-    command = [sys.executable, "-m", "deeplda", "train", *SETTINGS, "--run", "run", *arguments]
+    command = [sys.executable, "-m", "deeplda", "train", "digits", *SETTINGS, "--run", "run", *arguments]
     return subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

@@ -120,6 +120,8 @@ def _argument_mistake(error: CycloptsError) -> str:
     from deeplda.training.config import first_mistake
 
     cause = error.__cause__ or error.__context__
+    if isinstance(cause, InputError):
+        return str(cause)
     text = first_mistake(cause) if isinstance(cause, ValidationError) else str(error)
     return " ".join(text.split())
 

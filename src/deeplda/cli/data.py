@@ -10,11 +10,11 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from deeplda.cli.shared_options import Json
+from deeplda.cli.shared_options import InputPath, Json
 from deeplda.errors import InputError, one_line
 
 DataDir = Annotated[
-    Path | None, Parameter(help="Folder with the known data sets. [default: $DEEPLDA_DATA or the user's cache]")
+    InputPath | None, Parameter(help="Folder with the known data sets. [default: $DEEPLDA_DATA or the user's cache]")
 ]
 
 

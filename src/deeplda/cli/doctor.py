@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import fill
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from deeplda.cli.shared_options import Json
+from deeplda.cli.shared_options import InputPath, Json
 from deeplda.errors import InputError, one_line
 
 
 def doctor(
-    run: Annotated[Path, Parameter(help="Folder of a run, finished or not.")],
+    run: Annotated[InputPath, Parameter(help="Folder of a run, finished or not.")],
     /,
     *,
     json_: Json = False,

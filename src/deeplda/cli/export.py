@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from deeplda.cli.shared_options import DataDir, OwnNetwork, RunOrModel, flag
+from deeplda.cli.shared_options import DataDir, OutputPath, OwnNetwork, RunOrModel, flag
 from deeplda.formatting import counted
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ def export(
         ),
     ] = "onnx",
     output: Annotated[
-        Path | None, Parameter(help="File to write. [default: model.onnx or model.pt2 in the model's folder]")
+        OutputPath | None, Parameter(help="File to write. [default: model.onnx or model.pt2 in the model's folder]")
     ] = None,
     verify_all: Annotated[bool, flag("Verify on the whole test set instead of 1,000 of its samples.")] = False,
     data_dir: DataDir = None,

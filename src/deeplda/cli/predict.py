@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from deeplda.cli.shared_options import Device, Json, OwnNetwork, RunOrModel, flag
+from deeplda.cli.shared_options import Device, InputPath, Json, OwnNetwork, RunOrModel, flag
 from deeplda.errors import InputError, one_line
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ Prediction = dict[str, str | float]
 def predict(
     run: RunOrModel,
     /,
-    *files: Annotated[Path, Parameter(help="Image files and folders of images.")],
+    *files: Annotated[InputPath, Parameter(help="Image files and folders of images.")],
     network: OwnNetwork = None,
     device: Device = "cpu",
     skip_unreadable: Annotated[bool, flag("Skip broken files instead of stopping.")] = False,

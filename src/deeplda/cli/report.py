@@ -7,14 +7,14 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from deeplda.cli.shared_options import DataDir, OwnNetwork, flag
+from deeplda.cli.shared_options import DataDir, InputPath, OutputPath, OwnNetwork, flag
 from deeplda.errors import InputError
 
 
 def report(
-    *runs: Annotated[Path, Parameter(help="Folders of finished runs, or the folder of a sweep.")],
+    *runs: Annotated[InputPath, Parameter(help="Folders of finished runs, or the folder of a sweep.")],
     output: Annotated[
-        Path | None,
+        OutputPath | None,
         Parameter(help="File to write. [default: report.html in the run folder; report-compare.html for several runs]"),
     ] = None,
     open_: Annotated[bool, flag("Open the page in a browser.", name="--open")] = False,

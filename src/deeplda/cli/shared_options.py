@@ -8,6 +8,9 @@ from typing import Annotated
 
 from cyclopts import Parameter, Token
 
+from deeplda.errors import InputError
+from deeplda.io import expanded
+
 
 def flag(text: str, name: str | None = None) -> Parameter:
     """Return the parameter for an option that can only be switched on and has no `--no-` form."""
@@ -18,15 +21,32 @@ def _to_integer(_type: object, tokens: Sequence[Token]) -> int:
     return int(tokens[0].value)
 
 
+def _to_path(_type: object, tokens: Sequence[Token]) -> Path:
+    return expanded(tokens[0].value)
+
+
+def _to_output(_type: object, tokens: Sequence[Token]) -> Path:
+    path = expanded(tokens[0].value)
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise InputError(f"the path {path} is not valid UTF-8: choose another one") from None
+    return path
+
+
 # By default, cyclopts would round 1.5.
 WholeNumber = Annotated[int, Parameter(converter=_to_integer)]
+# Paths in which ~ is the home folder; the shell does not replace it in --run=~/x.
+InputPath = Annotated[Path, Parameter(converter=_to_path)]
+# A path that is written to files such as run.toml, so it must be text.
+OutputPath = Annotated[Path, Parameter(converter=_to_output)]
 
 DataSource = Annotated[
     str | None, Parameter(help="A known data set, a folder of images, or an .npz file. [default: digits]")
 ]
-DataDir = Annotated[Path | None, Parameter(help="Folder with the known data sets, if it has moved.")]
-FinishedRun = Annotated[Path, Parameter(help="Folder of a finished run.")]
-RunOrModel = Annotated[Path, Parameter(help="Folder of a finished run or a model.")]
+DataDir = Annotated[InputPath | None, Parameter(help="Folder with the known data sets, if it has moved.")]
+FinishedRun = Annotated[InputPath, Parameter(help="Folder of a finished run.")]
+RunOrModel = Annotated[InputPath, Parameter(help="Folder of a finished run or a model.")]
 OwnNetwork = Annotated[
     str | None, Parameter(help="For a model with a custom network: the module.path:callable it was trained with.")
 ]

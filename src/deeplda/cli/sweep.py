@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from deeplda.cli.shared_options import DataSource, Json, Quiet, Recipe, WholeNumber, flag
+from deeplda.cli.shared_options import DataSource, Json, OutputPath, Quiet, Recipe, WholeNumber, flag
 from deeplda.errors import InputError, StoppedError, TrainingError, code_not_run
 from deeplda.extras import require
 from deeplda.training.config import TrainConfig, merged, with_absolute_paths
@@ -65,7 +65,8 @@ def sweep(
     ] = None,
     recipe: Recipe = None,
     folder: Annotated[
-        Path | None, Parameter(name="--sweep", help="Folder for the sweep. [default: in sweeps/, named after the data]")
+        OutputPath | None,
+        Parameter(name="--sweep", help="Folder for the sweep. [default: in sweeps/, named after the data]"),
     ] = None,
     workers: Annotated[WholeNumber, Parameter(help="Number of worker processes; they share the CPU threads.")] = 1,
     storage: Annotated[

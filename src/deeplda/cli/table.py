@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from deeplda.cli.shared_options import InputPath, OutputPath
 from deeplda.errors import InputError
 
 
 def table(
-    sweep: Annotated[Path, Parameter(help="Folder of a sweep.")],
+    sweep: Annotated[InputPath, Parameter(help="Folder of a sweep.")],
     /,
     *,
     format_: Annotated[
         Literal["text", "markdown", "csv", "json"], Parameter(name="--format", help="Format of the table.")
     ] = "text",
-    output: Annotated[Path | None, Parameter(help="File to write to. [default: stdout]")] = None,
+    output: Annotated[OutputPath | None, Parameter(help="File to write to. [default: stdout]")] = None,
 ) -> None:
     """Show the mean and spread over seeds next to the paper's numbers, and compare with DLDA and cross-entropy."""
     if output is not None and output.is_dir():
@@ -26,12 +26,11 @@ def table(
 
     from deeplda.experiments.result_table import format_table, result_table
     from deeplda.experiments.results import read_results
-    from deeplda.io import write_text
+    from deeplda.output_folder import write_file
 
     text = format_table(result_table(read_results(sweep)), format_)
     if output is None:
         sys.stdout.write(text)
     else:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        write_text(output, text)
+        write_file(output, text)
         print(f"the table is in {output}", file=sys.stderr)

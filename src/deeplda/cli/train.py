@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Collection
-from functools import partial
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from deeplda.cli.launcher import is_in_job, is_silent, run_job
-from deeplda.cli.shared_options import DataSource, Json, Quiet, Recipe, WholeNumber, flag
-from deeplda.errors import InputError, StoppedError, code_not_run
+from deeplda.cli.run_choice import RunChoice, chosen_run
+from deeplda.cli.shared_options import DataSource, Json, OutputPath, Quiet, Recipe, WholeNumber, flag
+from deeplda.errors import InputError, StoppedError
 from deeplda.extras import require
 from deeplda.formatting import duration, flops
 from deeplda.training.config import RunConfig, TrainConfig, merged, with_absolute_paths, without_effect
@@ -31,7 +31,7 @@ def train(
     /,
     *,
     recipe: Recipe = None,
-    run: Annotated[Path | None, Parameter(help="Folder for the run. [default: runs/DATA-OBJECTIVE]")] = None,
+    run: Annotated[OutputPath | None, Parameter(help="Folder for the run. [default: runs/DATA-OBJECTIVE]")] = None,
     resume: Annotated[bool, flag("Resume the run from its last checkpoint.")] = False,
     processes: Annotated[WholeNumber, Parameter(help="Number of processes; each batch is split among them.")] = 1,
     json_: Json = False,
@@ -55,20 +55,23 @@ def train(
     if processes > 1 and not is_in_job():
         raise SystemExit(run_job(processes))
 
-    from deeplda.training.parallel import joined_world, restart_count
+    from deeplda.training.parallel import joined_world
 
-    resume = resume or restart_count() > 0
-    with joined_world(settings.device) as world:
-        folder = world.from_first(run or _default_folder(settings, resume=resume))
+    with joined_world(settings.device) as world, ExitStack() as stack:
+
+        def choose() -> RunChoice:
+            return stack.enter_context(chosen_run(run, settings, base, chosen, resume=resume))
+
         # The first process decides for all of them; if it raises an error, they all do.
-        decide = partial(_settings_for, folder, settings, base, chosen, resume=resume)
-        settings = world.from_first(world.together(decide if world.first else lambda: settings))
+        choice = world.from_first(world.together(lambda: choose() if world.first else None))
+        assert choice is not None
+        folder, settings = choice.folder, choice.settings
         if world.first:
             for name, other in without_effect(settings, chosen).items():
                 option, value = name.replace("_", "-"), str(getattr(settings, other)).lower()
                 print(f"note: --{option} has no effect on training with {other} {value}", file=sys.stderr)
         progress = _progress(folder, silent=quiet or is_silent(), tensorboard=tensorboard and world.first)
-        finished = _train(folder, settings, progress, world)
+        finished = _train(choice, progress, world)
         if not world.first:
             return
     if not (folder / "report.html").exists():
@@ -82,44 +85,6 @@ def train(
         _print_summary(folder, finished.summary, settings)
 
 
-def _default_folder(settings: RunConfig, *, resume: bool) -> Path:
-    """Return runs/DATA-OBJECTIVE, numbered if that exists already; to resume, return the last one that exists."""
-    stem = f"{Path(settings.data).stem}-{settings.objective}"
-    number, folder = 1, Path("runs") / stem
-    while (following := Path("runs") / (stem if number == 1 else f"{stem}-{number}")).exists():
-        number, folder = number + 1, following
-    return folder if resume else following
-
-
-def _settings_for(
-    folder: Path, settings: RunConfig, base: Collection[str], chosen: Collection[str], *, resume: bool
-) -> RunConfig:
-    """Return the settings of the run to resume in `folder`, or `settings` for a new run.
-
-    Raises InputError if the folder cannot be used, or if a setting in `base` or `chosen` differs from the run's.
-    """
-    if folder.is_file():
-        raise InputError(f"{folder} is a file: pass a folder as --run")
-    exists = (folder / "run.toml").exists()
-    if not resume and (exists or (folder / "checkpoints").exists()):
-        raise InputError(f"{folder} already contains a run: pass --resume to resume it, or choose another --run folder")
-    if (folder / "model.json").exists():
-        raise InputError(f"{folder} contains a model, not a run: choose another --run folder")
-    if not exists:
-        if resume:
-            print(f"note: there is no run in {folder} to resume; starting one on {settings.data}", file=sys.stderr)
-        return settings
-    existing = RunConfig.read(folder / "run.toml")
-    if ":" in (existing.network or "") and settings.network != existing.network:
-        raise code_not_run(folder, str(existing.network), f"pass --network {existing.network}")
-    for name in sorted({*base, *chosen}):
-        if (before := getattr(existing, name)) != (now := getattr(settings, name)):
-            do = f"omit {name}" if name in chosen else f"resume it with deeplda train --resume --run {folder}"
-            what = f"{folder} was started with {name} {before}, not {now}"
-            raise InputError(f"{what}: {do}, or choose another --run folder")
-    return existing
-
-
 def _progress(folder: Path, *, silent: bool, tensorboard: bool) -> Progress:
     from deeplda.training.progress import Progress, TensorBoardProgress, TerminalProgress
 
@@ -127,16 +92,17 @@ def _progress(folder: Path, *, silent: bool, tensorboard: bool) -> Progress:
     return TensorBoardProgress(folder / "tensorboard", shown) if tensorboard else shown
 
 
-def _train(folder: Path, settings: RunConfig, progress: Progress, world: World) -> Finished:
+def _train(choice: RunChoice, progress: Progress, world: World) -> Finished:
     from deeplda.training.pipeline import asked_to_stop, run_to_end
     from deeplda.training.run_folder import summary_row
 
+    folder, settings, new_id = choice
     if world.first and summary_row(folder) is not None:
         progress.note(f"{folder} is already finished")
 
     with asked_to_stop(signal.SIGINT, signal.SIGTERM, say=progress.note) as stop:
         try:
-            return run_to_end(settings, folder, progress, stop, world=world)
+            return run_to_end(settings, folder, progress, stop, world=world, new_id=new_id)
         except StoppedError as error:
             command = f"deeplda train --resume --run {folder}{_network_option(settings)}"
             raise StoppedError(f"{error}; to resume: {command}") from None

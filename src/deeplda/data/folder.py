@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -19,6 +20,8 @@ from deeplda.errors import InputError, one_line
 from deeplda.memory import require_memory
 
 _PART_NAMES = {"train": ("train", "training"), "val": ("val", "valid", "validation"), "test": ("test", "testing")}
+# A folder with one of these files is a run or a sweep; a new one has only its lock.
+_OUTPUT_FILES = ("run.toml", "sweep.toml", ".lock")
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
@@ -86,7 +89,7 @@ def read_folder(folder: Path, image_size: int | None, skip_unreadable: bool) -> 
 
 
 def list_images(folder: Path) -> Listing:
-    """List the image files by split and class, in sorted order, ignoring hidden files and folders.
+    """List the image files by split and class, in sorted order, ignoring hidden files and folders and our own output.
 
     Raises InputError if there are no classes, or if the splits have different classes.
     """
@@ -109,7 +112,10 @@ def list_images(folder: Path) -> Listing:
 
 
 def image_files(folder: Path) -> list[Path]:
-    """List the image files in a folder and its subfolders. Links are followed; each real folder is visited once."""
+    """List the image files in a folder and its subfolders, but not in runs and sweeps.
+
+    Links are followed; each real folder is visited once.
+    """
     found: list[Path] = []
     visited: set[Path] = set()
     for where, below, names in os.walk(folder, followlinks=True):
@@ -118,7 +124,7 @@ def image_files(folder: Path) -> list[Path]:
             below.clear()
             continue
         visited.add(real)
-        below[:] = sorted(name for name in below if not name.startswith("."))
+        below[:] = sorted(name for name in below if not _is_ignored(Path(where, name)))
         files = [Path(where, name) for name in sorted(names) if not name.startswith(".")]
         found += [file for file in files if file.suffix.lower() in SUFFIXES]
     return found
@@ -143,7 +149,27 @@ def _part_folders(folder: Path) -> dict[str, Path]:
 
 
 def _subfolders(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    return sorted(path for path in folder.iterdir() if path.is_dir() and not _is_ignored(path))
+
+
+def _is_ignored(folder: Path) -> bool:
+    """Return whether a folder is hidden, or is our own output: a run, a sweep, or a folder that contains only these."""
+    if folder.name.startswith(".") or _is_output(folder):
+        return True
+    found = False
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir() and not entry.name.startswith("."):
+                if not _is_output(Path(entry)):
+                    return False
+                found = True
+            elif Path(entry).suffix.lower() in SUFFIXES:
+                return False
+    return found
+
+
+def _is_output(folder: Path) -> bool:
+    return any((folder / name).exists() for name in _OUTPUT_FILES)
 
 
 def _attempt_all(function: Callable[[_T], _R], items: Sequence[_T], skip: bool) -> list[_R | None]:

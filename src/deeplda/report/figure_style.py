@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from deeplda.io import write_bytes
+from deeplda.output_folder import OutputFolder
 
 AxesArray = NDArray[Any]
 
@@ -150,13 +151,12 @@ def percent_tick(value: float, _place: int | None = None) -> str:
     return f"{100 * value:g} %"
 
 
-def save(figure: Figure, folder: Path, name: str) -> tuple[Path, Path]:
+def save(figure: Figure, folder: Path | OutputFolder, name: str) -> tuple[Path, Path]:
     """Write NAME.png (150 dpi) and NAME.svg into `folder`, both atomically, and return the two paths."""
-    folder.mkdir(parents=True, exist_ok=True)
-    files = folder / f"{name}.png", folder / f"{name}.svg"
-    for file in files:
-        write_bytes(file, _rendered(figure, file.suffix[1:]))
-    return files
+    with nullcontext(folder) if isinstance(folder, OutputFolder) else OutputFolder.open(folder) as output:
+        for kind in ("png", "svg"):
+            output.write(f"{name}.{kind}", _rendered(figure, kind))
+        return output.path / f"{name}.png", output.path / f"{name}.svg"
 
 
 def svg(figure: Figure) -> str:

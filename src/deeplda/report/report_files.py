@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deeplda.data import Data
 from deeplda.errors import InputError
-from deeplda.io import write_text
 from deeplda.model import Model
+from deeplda.output_folder import OutputFolder, write_file
 from deeplda.report.analysis import separated_class
 from deeplda.report.comparison_page import MOST_DRAWN, check_comparable, comparison_page
 from deeplda.report.page import run_page
@@ -21,6 +22,11 @@ from deeplda.subclasses import Clusters
 from deeplda.training.config import RunConfig
 from deeplda.training.preparation import read_data
 from deeplda.training.progress import Progress, TerminalProgress
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from deeplda.training.autoencoder_stage import SampleAutoencoder
 
 # Maximum number of samples shown for each run in a comparison.
 _POINTS_COMPARED = 2_000
@@ -52,9 +58,10 @@ def write_report(
     file = output or folder / "report.html"
     with progress.status(f"writing the report on {folder}"):
         run = inspect_run(folder, data_dir=data_dir, network=network, model=model, data=data)
-        write_text(file, run_page(run))
+        write_file(file, run_page(run))
         if figures:
-            _write_figures(run, folder / "figures")
+            with OutputFolder.open(folder) as run_folder, run_folder.subfolder("figures") as subfolder:
+                _write_figures(run, subfolder)
     return file
 
 
@@ -68,7 +75,7 @@ def write_comparison(
     check_comparable(records)
     with TerminalProgress().status(f"comparing {len(records)} runs"):
         drawn = inspect_runs(records[:MOST_DRAWN], points=_POINTS_COMPARED, data_dir=data_dir, network=network)
-        write_text(output, comparison_page(title, records, drawn))
+        write_file(output, comparison_page(title, records, drawn))
     return output
 
 
@@ -94,10 +101,23 @@ def write_subclass_figures(folder: Path, progress: Progress, data: Data | None =
         raise InputError(f"{folder / 'subclasses'} is damaged: train again")
     autoencoder = SampleAutoencoder.load(folder / "autoencoder" / "model")
     images = data.train.inputs.astype(np.uint8, copy=False)
+    with OutputFolder.open(folder) as output, output.subfolder("figures") as subfolder:
+        return [
+            figures.save(figure, subfolder, name)[0]
+            for name, figure in _subclass_figures(autoencoder, clusters, data, images, progress)
+        ]
+
+
+def _subclass_figures(
+    autoencoder: SampleAutoencoder, clusters: Clusters, data: Data, images: NDArray[np.uint8], progress: Progress
+) -> Iterator[tuple[str, Figure]]:
+    """Yield the reconstructions and one sheet per class, each with the name of its file."""
+    from deeplda.report import figures
+
     shown = (data.test.inputs if len(data.test) else images)[:_IMAGES_PER_ROW].astype(np.uint8, copy=False)
     reconstructed = autoencoder.reconstruct(shown).round().astype(np.uint8)
     figure, _ = figures.reconstructions(shown, reconstructed, title="test images and their reconstructions")
-    files = [figures.save(figure, folder / "figures", "reconstructions")[0]]
+    yield "reconstructions", figure
     nearest = nearest_to_centres(autoencoder.embed(images, progress.watch), clusters)
     names = clusters.map.names(data.class_names)
     for place, class_name in enumerate(data.class_names):
@@ -106,8 +126,7 @@ def write_subclass_figures(folder: Path, progress: Progress, data: Data | None =
         title = f"{class_name}: training images closest to the centre of each subclass"
         figure, _ = figures.subclass_sheet(sheet, title=title)
         safe = re.sub("[^A-Za-z0-9]", "-", class_name)[:40]
-        files.append(figures.save(figure, folder / "figures", f"subclasses-{place}-{safe}")[0])
-    return files
+        yield f"subclasses-{place}-{safe}", figure
 
 
 def nearest_to_centres(embedding: NDArray[np.float32], clusters: Clusters) -> list[NDArray[np.intp]]:
@@ -120,7 +139,7 @@ def nearest_to_centres(embedding: NDArray[np.float32], clusters: Clusters) -> li
     return nearest
 
 
-def _write_figures(run: InspectedRun, folder: Path) -> None:
+def _write_figures(run: InspectedRun, folder: OutputFolder) -> None:
     """Draw all figures for a run and save them in `folder` as PNG and SVG."""
     from deeplda.report import figures
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from deeplda.data.dataset import Data, Part
@@ -20,6 +20,7 @@ from deeplda.io import read_small, read_tensors
 from deeplda.model import Normalisation
 from deeplda.networks import EncoderDecoder, build_autoencoder, reconstruction_error, training_flops
 from deeplda.networks.inspection import first_mismatch, outline
+from deeplda.output_folder import OutputFolder
 from deeplda.training.config import AutoencoderConfig
 from deeplda.training.evaluation import Watch, unwatched
 from deeplda.training.metrics import FinalScores, ReconstructionScores, Spectrum
@@ -76,11 +77,11 @@ class SampleAutoencoder(nn.Module):
         restored: NDArray[np.float32] = (found * self.normalisation.deviation + self.normalisation.mean).cpu().numpy()
         return restored
 
-    def _write(self, folder: Path) -> None:
-        """Write weights.safetensors and model.json into `folder`, which must be empty."""
+    def _write(self, folder: OutputFolder) -> None:
+        """Write weights.safetensors and model.json into `folder`."""
         state = {name: tensor.contiguous() for name, tensor in self.state_dict().items()}
-        save_file(state, folder / "weights.safetensors")
-        (folder / "model.json").write_text(self.card.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        folder.write("weights.safetensors", save(state))
+        folder.write("model.json", self.card.model_dump_json(indent=2) + "\n")
 
     @classmethod
     def load(cls, folder: Path) -> SampleAutoencoder:

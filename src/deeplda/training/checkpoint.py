@@ -8,12 +8,16 @@ from pathlib import Path
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from deeplda.errors import InputError
-from deeplda.io import new_folder, read_small, read_tensors
+from deeplda.io import read_small, read_tensors
+from deeplda.output_folder import OutputFolder
 
+CHECKPOINT_FILES = frozenset({"state.safetensors", "checkpoint.json"})
+
+_DIGEST_BYTES = 16
 _SGD_STATE = {"momentum_buffer"}
 _ADAM_STATE = {"step", "exp_avg", "exp_avg_sq"}
 
@@ -104,13 +108,14 @@ def _mismatch(name: str) -> InputError:
     return InputError(f"{name} in the checkpoint does not match this run: choose another --run folder")
 
 
-def write_checkpoint(snapshot: Snapshot, folder: Path, run: str, *, keep: Path | None = None) -> None:
-    """Write a checkpoint to `folder`, and move the previous one to `keep`, if there is one."""
-    with new_folder(folder, keep) as temporary:
-        tensors = temporary / "state.safetensors"
-        save_file({name: value.contiguous() for name, value in snapshot.tensors.items()}, tensors)
-        file = _CheckpointFile(run=run, digest=_checksum(tensors), counters=snapshot.counters)
-        (temporary / "checkpoint.json").write_text(file.model_dump_json(indent=2) + "\n", encoding="utf-8")
+def write_checkpoint(snapshot: Snapshot, checkpoints: OutputFolder, name: str, run: str, *, keep: str) -> None:
+    """Write a checkpoint to the folder `name` in `checkpoints`, and move the previous one, if any, to `keep`."""
+    tensors = save({key: value.contiguous() for key, value in snapshot.tensors.items()})
+    digest = hashlib.blake2b(tensors, digest_size=_DIGEST_BYTES).hexdigest()
+    file = _CheckpointFile(run=run, digest=digest, counters=snapshot.counters)
+    with checkpoints.new_folder(name, ours=CHECKPOINT_FILES, keep=keep) as folder:
+        folder.write("state.safetensors", tensors)
+        folder.write("checkpoint.json", file.model_dump_json(indent=2) + "\n")
 
 
 def read_checkpoint(folder: Path, run: str) -> Snapshot:
@@ -131,4 +136,4 @@ def _checksum(file: Path) -> str:
     if not file.is_file():
         raise FileNotFoundError(f"{file.name} is missing")
     with file.open("rb") as stream:
-        return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+        return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=_DIGEST_BYTES)).hexdigest()

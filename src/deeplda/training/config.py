@@ -221,7 +221,7 @@ class _TomlFile(_Settings):
     @classmethod
     def read(cls, file: Path) -> Self:
         """Read a TOML file. Raises InputError if it is invalid."""
-        return cls.parse(read_toml(file), str(file))
+        return cls.parse(settings_in(file), str(file))
 
     def to_toml(self) -> str:
         """Return the settings as TOML, in the order of their definition, without those that are None."""
@@ -266,6 +266,16 @@ class AutoencoderConfig(_TomlFile, DataSettings, LoopConfig):
             weight_decay=0.0,
             **{name: getattr(config, name) for name in same},
         )
+
+
+def settings_in(file: Path) -> dict[str, Any]:
+    """Return the settings in a TOML file, without the table `run`, which identifies a run but does not describe it.
+
+    Raises InputError if the file cannot be read.
+    """
+    found = read_toml(file)
+    found.pop("run", None)
+    return found
 
 
 def merged(base: Mapping[str, object], chosen: Mapping[str, object]) -> dict[str, object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -103,6 +104,19 @@ def _carrier() -> torch.device:
 def restart_count() -> int:
     """Return how often torchrun has restarted this job after losing a process."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+
+
+def job_id() -> str:
+    """Return a random id that the first process of a job draws once and finds again after torchrun restarts the job."""
+    new = secrets.token_hex(8)
+    if "TORCHELASTIC_RESTART_COUNT" not in os.environ:
+        return new
+    store, _, _ = next(dist.rendezvous("env://"))  # type: ignore[attr-defined]  # missing in torch's stubs
+    while isinstance(store, dist.PrefixStore):  # type: ignore[attr-defined]  # as above
+        # The prefix contains the number of restarts.
+        store = store.underlying_store
+    # Sets the key only if it does not exist yet.
+    return str(store.compare_set("deeplda-job", "", new).decode())
 
 
 @contextmanager

@@ -38,6 +38,7 @@ def run_to_end(
     stop: Callable[[], bool] = lambda: False,
     stages: Path | None = None,
     world: World = ALONE,
+    new_id: str | None = None,
 ) -> Finished:
     """Start or resume the run in `folder`, and return it once it is finished.
 
@@ -45,6 +46,7 @@ def run_to_end(
         stop: called after every step; once it returns True, the state is saved and StoppedError is raised.
         stages: a folder in which runs that need the same autoencoders and subclasses share them.
         world: the processes that train together; the first one owns the folder.
+        new_id: the id of the run if it is new, by default a random one.
 
     Raises InputError if the settings or the data cannot be used, or if another process is using the folder.
     """
@@ -58,7 +60,11 @@ def run_to_end(
     with ExitStack() as stack:
         stack.callback(progress.close)
         run = world.together(
-            lambda: stack.enter_context(open_run(folder, config, data.fingerprint)) if world.first else MemoryRun()
+            lambda: (
+                stack.enter_context(open_run(folder, config, data.fingerprint, new_id=new_id))
+                if world.first
+                else MemoryRun()
+            )
         )
         trained_on, subclasses = data, None
         if config.subclasses != 1:

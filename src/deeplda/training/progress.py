@@ -14,6 +14,7 @@ from torch import Tensor
 from deeplda.data import Data
 from deeplda.errors import one_line
 from deeplda.formatting import percent
+from deeplda.output_folder import OutputFolder
 from deeplda.training.checkpoint import Counters
 from deeplda.training.config import LoopConfig, RunConfig
 from deeplda.training.metrics import EpochRow, Scores
@@ -158,6 +159,9 @@ class TensorBoardProgress(Progress):
         # The autoencoder that is trained first for subclasses is shown as a separate run. Events that an earlier
         # process wrote after the checkpoint are purged.
         folder = self._folder if isinstance(config, RunConfig) else self._folder / "autoencoder"
+        with OutputFolder.open(self._folder.parent) as run, run.subfolder(self._folder.name) as output:
+            if folder != self._folder:
+                output.subfolder(folder.name).close()  # rejects a link, as the line above does
         self._writer = SummaryWriter(folder, purge_step=counters.epoch + 1)
 
     def epoch(self, row: EpochRow, counters: Counters) -> None:

@@ -7,11 +7,10 @@ import json
 import os
 import platform
 import re
+import secrets
 import sys
-import time
-import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -19,23 +18,26 @@ from typing import Literal, Protocol
 
 import torch
 
-from deeplda.errors import InputError
-from deeplda.io import new_folder, read_small, write_text
-from deeplda.training.checkpoint import Snapshot, read_checkpoint, write_checkpoint
+from deeplda.errors import InputError, TrainingError
+from deeplda.io import read_small, read_toml
+from deeplda.model import MODEL_FILES
+from deeplda.output_folder import InUseError, OutputFolder
+from deeplda.training.checkpoint import CHECKPOINT_FILES, Snapshot, read_checkpoint, write_checkpoint
 from deeplda.training.config import AutoencoderConfig, RunConfig
 from deeplda.training.metrics import EpochRow, Row, SummaryRow, parse_rows
 
 # Each row has a number for every pair of classes, and there may be thousands of epochs.
 _LARGEST_METRICS_FILE = 2**30
-# The number of attempts to lock a run, and the seconds between them.
-_LOCK_ATTEMPTS, _LOCK_PAUSE = 3, 0.02
+# Where the previous checkpoint is kept while a new one is put in its place. A process that is killed at this moment
+# leaves a complete checkpoint under the second name.
+_KEPT = {"last": "previous", "best": ".best.old"}
 _LIBRARIES = ("deeplda", "torch", "numpy", "scikit-learn", "safetensors")
 
 
 class Writeable(Protocol):
     """An object that can write itself to a folder."""
 
-    def _write(self, folder: Path) -> None: ...
+    def _write(self, folder: OutputFolder) -> None: ...
 
 
 class Run(Protocol):
@@ -86,19 +88,24 @@ class MemoryRun:
 class RunFolder:
     """Reads and writes a run folder. It is created by `open_run`, which holds the lock."""
 
-    def __init__(self, path: Path, data_fingerprint: str) -> None:
-        self.path = path
+    def __init__(self, output: OutputFolder, data_fingerprint: str) -> None:
+        self.path, self._output = output.path, output
         # A checkpoint belongs to the run if the settings and the data are the same. The text of run.toml is hashed, not
         # the parsed settings, so that a later version with more settings computes the same identity.
-        settings = read_small(path / "run.toml").decode()
+        settings = read_small(self.path / "run.toml").decode()
         self.identity = hashlib.blake2b(f"{settings}{data_fingerprint}".encode(), digest_size=16).hexdigest()
         self.notes: list[str] = []
 
     def save(self, name: Literal["last", "best"], snapshot: Snapshot) -> None:
-        """Write a checkpoint; the previous `last` becomes `previous`."""
-        checkpoints = self.path / "checkpoints"
-        keep = checkpoints / "previous" if name == "last" else None
-        write_checkpoint(snapshot, checkpoints / name, self.identity, keep=keep)
+        """Write a checkpoint; the previous `last` becomes `previous`.
+
+        Raises TrainingError if the folder was moved or replaced; the checkpoint is then in the moved folder.
+        """
+        with self._output.subfolder("checkpoints") as checkpoints:
+            write_checkpoint(snapshot, checkpoints, name, self.identity, keep=_KEPT[name])
+            if name == "best":
+                checkpoints.remove(_KEPT[name])
+        self._require_in_place()
 
     def latest(self) -> Snapshot | None:
         """Return the newest intact checkpoint, or None if none has been written yet.
@@ -106,15 +113,17 @@ class RunFolder:
         Problems with newer checkpoints are added to `notes`. Raises InputError if there are checkpoints but none is
         usable.
         """
-        found = self._first_intact("last", "previous")
+        found = self._first_intact("last", _KEPT["last"])
         if found is None and self.notes:
             raise InputError(f"{self.notes[0]}: this run cannot be resumed, so choose another --run folder")
+        before, now = read_environment(self.path).get("threads"), torch.get_num_threads()
+        if found is not None and isinstance(before, int) and before != now:
+            self.notes.append(f"resuming with {now} threads instead of {before}, so the last digits may differ")
         return found
 
     def best(self) -> Snapshot:
         """Return the checkpoint with the best validation score."""
-        # If a process is killed while replacing the checkpoint, the previous one remains under its hidden name.
-        found = self._first_intact("best", ".best.old")
+        found = self._first_intact("best", _KEPT["best"])
         if found is None:
             reason = self.notes[-1] if self.notes else f"{self.path / 'checkpoints' / 'best'} is missing"
             raise InputError(f"{reason}: train again")
@@ -132,10 +141,7 @@ class RunFolder:
 
     def log(self, row: Row) -> None:
         """Append a row to metrics.jsonl."""
-        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as stream:
-            stream.write(row.to_json() + "\n")
-            stream.flush()
-            os.fsync(stream.fileno())
+        self._output.append_lines("metrics.jsonl", f"{row.to_json()}\n".encode())
 
     def keep_rows(self, epochs: int) -> None:
         """Remove rows beyond `epochs` epochs, and a last row that was cut off, from metrics.jsonl before resuming.
@@ -145,61 +151,81 @@ class RunFolder:
         rows = [row for row in read_metrics(self.path) if isinstance(row, EpochRow) and row.epoch <= epochs]
         if lost := epochs - len(rows):
             self.notes.append(f"{lost} of {epochs} rows are missing from {self.path / 'metrics.jsonl'}")
-        write_text(self.path / "metrics.jsonl", "".join(row.to_json() + "\n" for row in rows))
+        self._output.write("metrics.jsonl", "".join(row.to_json() + "\n" for row in rows))
 
     def save_model(self, model: Writeable) -> None:
-        """Write the model to its folder."""
-        with new_folder(self.path / "model") as temporary:
-            model._write(temporary)
+        """Write the model to its folder. Raises TrainingError if the run folder was moved or replaced."""
+        self._require_in_place()
+        with self._output.new_folder("model", ours=MODEL_FILES) as folder:
+            model._write(folder)
+
+    def _require_in_place(self) -> None:
+        if not self._output.is_still_at(self.path):
+            what = f"{self.path} was moved or replaced during the run; the state is saved in the folder that was moved"
+            raise TrainingError(f"{what}: resume it there, with deeplda train --resume --run FOLDER")
 
 
 @contextmanager
 def open_run(
-    path: Path, config: RunConfig | AutoencoderConfig, data_fingerprint: str, *, wait: bool = False
+    path: Path,
+    config: RunConfig | AutoencoderConfig,
+    data_fingerprint: str,
+    *,
+    wait: bool = False,
+    new_id: str | None = None,
 ) -> Iterator[RunFolder]:
     """Open a run folder, creating it if it does not exist, and hold its lock while the block runs.
 
-    Raises InputError if the folder cannot be written, if it was started with different settings or data, or if another
-    process is using it; with `wait`, it waits for that process instead.
+    A new run gets the id `new_id`, by default a random one, which it keeps when its folder is moved.
+
+    Raises InputError if the folder cannot be written, if it contains anything but a run, if it was started with
+    different settings or data, or if another process is using it; with `wait`, it waits for that process instead.
     """
+    require_usable(path)
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        lock = os.open(path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        output = OutputFolder.open(path)
     except OSError as error:
         raise InputError(f"{path} cannot be written ({error.strerror}): choose another --run folder") from None
-    try:
-        _lock(lock, path, wait=wait)
-        if not (path / "run.toml").exists():
-            write_text(path / "environment.json", json.dumps(_environment(data_fingerprint), indent=2) + "\n")
-            write_text(path / "run.toml", config.to_toml())
-        else:
-            if type(config).read(path / "run.toml") != config:
-                raise InputError(f"{path} was started with different settings: choose another --run folder")
-            if started_on(path) not in (None, data_fingerprint):
-                what = f"the data used by {path} has changed since the run started"
-                raise InputError(f"{what}: restore the data, or choose another --run folder")
-        yield RunFolder(path, data_fingerprint)
-    finally:
-        os.close(lock)
-
-
-def _lock(lock: int, path: Path, *, wait: bool) -> None:
-    """Lock an open file. Raises InputError if another process holds the lock; warns if the system has no locks."""
-    try:
-        import fcntl
-    except ImportError:
-        message = f"this system has no file locks: make sure that no other process uses {path}"
-        warnings.warn(message, UserWarning, stacklevel=2)
-        return
-    for left in reversed(range(_LOCK_ATTEMPTS)):
+    with output, ExitStack() as stack:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            return
-        except BlockingIOError:
-            if not left:
-                raise InputError(f"{path} is in use by another process: wait, or choose another --run folder") from None
-            # Retry: a status check holds the lock for a moment.
-            time.sleep(_LOCK_PAUSE)
+            stack.enter_context(output.locked(".lock", wait=wait))
+        except InUseError as error:
+            raise InputError(f"{error}: wait, or choose another --run folder") from None
+        except OSError as error:
+            raise InputError(f"{path} cannot be written ({error.strerror}): choose another --run folder") from None
+        require_usable(path)
+        if "run.toml" not in output.names():
+            # This comes first: from now on, the folder is known as a run.
+            output.write("run.toml", f'{config.to_toml()}\n[run]\nid = "{new_id or secrets.token_hex(8)}"\n')
+        else:
+            _require_same(path, config, data_fingerprint)
+        if "environment.json" not in output.names():
+            output.write("environment.json", json.dumps(_environment(data_fingerprint), indent=2) + "\n")
+        output.require_ours("model", MODEL_FILES)
+        with output.subfolder("checkpoints") as checkpoints:
+            for name in (*_KEPT, *_KEPT.values()):
+                checkpoints.require_ours(name, CHECKPOINT_FILES)
+            checkpoints.clean()
+        output.clean()
+        yield RunFolder(output, data_fingerprint)
+
+
+def require_usable(path: Path) -> None:
+    """Raise InputError unless `path` is new, an empty folder, or a run, so that no other files can be overwritten."""
+    if path.is_dir() and not (path / "run.toml").exists():
+        with OutputFolder.open(path) as folder:
+            others = sorted(folder.names() - {".lock"})
+        if others:
+            what = f"{path} contains {others[0]!r} but no run"
+            raise InputError(what, need="a new or empty folder, or a run", do="choose another --run folder")
+
+
+def _require_same(path: Path, config: RunConfig | AutoencoderConfig, data_fingerprint: str) -> None:
+    if type(config).read(path / "run.toml") != config:
+        raise InputError(f"{path} was started with different settings: choose another --run folder")
+    if started_on(path) not in (None, data_fingerprint):
+        what = f"the data used by {path} has changed since the run started"
+        raise InputError(f"{what}: restore the data, or choose another --run folder")
 
 
 def read_metrics(path: Path) -> list[Row]:
@@ -216,6 +242,15 @@ def summary_row(path: Path) -> SummaryRow | None:
     """Return the last row of a finished run, or None if the run is not finished."""
     last = next(reversed(read_metrics(path)), None)
     return last if isinstance(last, SummaryRow) and (path / "model" / "model.json").exists() else None
+
+
+def find_run(run_id: str, parent: Path) -> Path | None:
+    """Return the run in the folder `parent` that has this id, or None if there is none."""
+    for file in sorted(parent.glob("*/run.toml")):
+        with suppress(InputError):
+            if read_toml(file).get("run") == {"id": run_id}:
+                return file.parent
+    return None
 
 
 def read_environment(path: Path) -> dict[str, object]:

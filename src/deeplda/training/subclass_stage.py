@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from deeplda.data.dataset import Data, Part
 from deeplda.device import pick_device
 from deeplda.errors import while_training
-from deeplda.io import new_folder, read_arrays, read_small
+from deeplda.io import read_arrays, read_small
+from deeplda.output_folder import OutputFolder
 from deeplda.subclasses import Clusters, SubclassMap, split_classes
 from deeplda.training.autoencoder_stage import Reconstruction, SampleAutoencoder
 from deeplda.training.config import AutoencoderConfig, FitConfig
@@ -27,6 +28,7 @@ from deeplda.training.run_folder import MemoryRun, Run, open_run, summary_row
 
 # With fewer samples of a subclass in a batch, its scatter is mostly noise; the paper also uses at least 5.
 _FEW_SAMPLES = 5
+_FILES = ("subclasses.safetensors", "subclasses.json")
 
 
 class _SubclassFile(BaseModel):
@@ -116,9 +118,9 @@ def read_clusters(place: Path, identity: str | None, data: Data) -> Clusters | N
 def _write_clusters(place: Path, identity: str, clusters: Clusters) -> None:
     """Write the subclasses atomically. If another run has written them first, its result is the same."""
     file = _SubclassFile(identity=identity, parents=clusters.map.parents, notes=clusters.notes)
-    with new_folder(place) as temporary:
-        save_file({"labels": clusters.labels, "centres": clusters.centres}, temporary / "subclasses.safetensors")
-        (temporary / "subclasses.json").write_text(file.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    with OutputFolder.open(place.parent) as parent, parent.new_folder(place.name, ours=_FILES) as folder:
+        folder.write("subclasses.safetensors", save({"labels": clusters.labels, "centres": clusters.centres}))
+        folder.write("subclasses.json", file.model_dump_json(indent=2) + "\n")
 
 
 def _identity(config: FitConfig, data: Data) -> str:
@@ -154,6 +156,8 @@ def _points(
         return autoencoder.embed(data.train.inputs, progress.watch)
     digest = hashlib.blake2b(f"{settings.to_toml()}{data.fingerprint}".encode(), digest_size=8).hexdigest()
     place = stages / f"autoencoder-{digest}" if stages else folder / "autoencoder"
+    with OutputFolder.open(place.parent) as parent:
+        parent.subfolder(place.name).close()  # rejects a link
     with open_run(place, settings, data.fingerprint, wait=stages is not None) as run:
         if summary_row(place) is None:
             _train_autoencoder(settings, data, run, progress, stop)

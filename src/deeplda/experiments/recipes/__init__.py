@@ -6,8 +6,8 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from deeplda.errors import InputError
-from deeplda.io import expanded, read_toml
-from deeplda.training.config import RunConfig
+from deeplda.io import expanded
+from deeplda.training.config import RunConfig, settings_in
 
 RECIPES = tuple(sorted(file.stem for file in Path(__file__).parent.glob("*.toml")))
 
@@ -25,6 +25,6 @@ def read_recipe(name: str) -> dict[str, object]:
             need=f"one of {', '.join(RECIPES)}, or a TOML file",
             do=f"did you mean {nearest[0]!r}?" if nearest else "choose one of these",
         )
-    settings = read_toml(file)
+    settings = settings_in(file)
     RunConfig.parse(settings, str(file))
     return settings

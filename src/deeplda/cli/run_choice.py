@@ -1,0 +1,122 @@
+"""Choose the folder and the settings of `deeplda train`: of a new run, or of the run to resume."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+
+from deeplda.errors import InputError, code_not_run, one_line
+from deeplda.training.config import RunConfig
+
+_RUNS = Path("runs")
+
+
+class RunChoice(NamedTuple):
+    """The folder of a run, its settings, and the id that it gets if it is new."""
+
+    folder: Path
+    settings: RunConfig
+    new_id: str
+
+
+@contextmanager
+def chosen_run(
+    run: Path | None, settings: RunConfig, recipe: Collection[str], given: Collection[str], *, resume: bool
+) -> Iterator[RunChoice]:
+    """Yield the run to start or resume. A new default folder that is still empty at the end is removed again.
+
+    Without `run`, a new run is runs/DATA-OBJECTIVE, numbered if that exists already, and `resume` means the last of
+    these. A job that torchrun has restarted resumes its own run, which it recognises by its id.
+
+    Args:
+        recipe, given: the names of the settings in the recipe, and of those that the user gave.
+
+    Raises InputError if the folder cannot be used, or if one of these settings differs from the run's.
+    """
+    from deeplda.training.parallel import job_id, restart_count
+    from deeplda.training.run_folder import find_run
+
+    own_id, restarted = job_id(), restart_count() > 0
+    folder = run
+    if folder is None and restarted:
+        folder = find_run(own_id, _RUNS)
+    elif folder is None and resume:
+        folder = _last_folder(settings)
+    if folder is not None:
+        settings = _settings_in(folder, settings, recipe, given, resume=resume or restarted)
+        yield RunChoice(folder, settings, own_id)
+        return
+    folder = _claimed_folder(settings)
+    try:
+        yield RunChoice(folder, settings, own_id)
+    finally:
+        if not (folder / "run.toml").exists():
+            with suppress(OSError):
+                (folder / ".lock").unlink()
+                folder.rmdir()
+                _RUNS.rmdir()
+
+
+def _candidates(settings: RunConfig) -> Iterator[Path]:
+    stem = f"{Path(settings.data).stem}-{settings.objective}"
+    yield _RUNS / stem
+    yield from (_RUNS / f"{stem}-{number}" for number in count(2))
+
+
+def _claimed_folder(settings: RunConfig) -> Path:
+    """Create the first default folder that does not exist; no other process can then choose the same one."""
+    for folder in _candidates(settings):
+        try:
+            folder.mkdir(parents=True)
+            # It marks the folder as ours if it lies in the data.
+            (folder / ".lock").touch()
+        except FileExistsError:
+            if not _RUNS.is_dir():
+                raise InputError(f"{_RUNS} is a file: pass a folder as --run") from None
+        except OSError as error:
+            raise InputError(f"{folder} cannot be written ({error.strerror}): choose another --run folder") from None
+        else:
+            return folder
+    raise AssertionError("there are infinitely many candidates")
+
+
+def _last_folder(settings: RunConfig) -> Path:
+    """Return the last default folder that exists, or the first one if there is none."""
+    candidates = _candidates(settings)
+    last = next(candidates)
+    while (following := next(candidates)).exists():
+        last = following
+    return last
+
+
+def _settings_in(
+    folder: Path, settings: RunConfig, recipe: Collection[str], given: Collection[str], *, resume: bool
+) -> RunConfig:
+    """Return the settings of the run to resume in `folder`, or `settings` for a new run."""
+    from deeplda.training.run_folder import require_usable
+
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file: pass a folder as --run")
+    require_usable(folder)
+    if not (folder / "run.toml").exists():
+        if resume and not (recipe or "data" in given):
+            do = "check the name; to start a new run, also name the data, as in deeplda train digits"
+            raise InputError(f"there is no run in {folder} to resume: {do}")
+        if resume:
+            print(f"note: there is no run in {one_line(str(folder))} to resume; starting one", file=sys.stderr)
+        return settings
+    if not resume:
+        raise InputError(f"{folder} already contains a run: pass --resume to resume it, or choose another --run folder")
+    existing = RunConfig.read(folder / "run.toml")
+    if ":" in (existing.network or "") and settings.network != existing.network:
+        raise code_not_run(folder, str(existing.network), f"pass --network {existing.network}")
+    for name in sorted({*recipe, *given}):
+        if (before := getattr(existing, name)) != (now := getattr(settings, name)):
+            do = f"omit {name}" if name in given else f"resume it with deeplda train --resume --run {folder}"
+            what = f"{folder} was started with {name} {before}, not {now}"
+            raise InputError(f"{what}: {do}, or choose another --run folder")
+    return existing
