@@ -92,7 +92,7 @@ def test_help_of_each_command_shows_an_example(command, capsys):
         (("predict", "runs/digits", "/dev/null"), "/dev/null is neither a file nor a folder"),
         (("train", "--network", "dorfernet"), "24"),
         (("trian",), 'Did you mean "train"?'),
-        (("train", "--run", "runs/digits/model"), "contains a model, not a run: choose another --run"),
+        (("train", "--run", "runs/digits/model"), "but no run, need a new or empty folder"),
         (("evaluate", "nothing"), "nothing is not a run"),
         (("evaluate", "runs/digits/model"), "runs/digits/model is not a run"),
         (("predict", "runs/digits", "images", "--csv", "--json"), "omit one of them"),

@@ -30,7 +30,8 @@ _seen = []
 def _hook(event, args):
     if _folder is None:
         return
-    if event in _PROGRAMS or not all(_inside(*place) for place in _written(event, args)):
+    follows = event in ("open", "os.truncate", "os.chmod")
+    if event in _PROGRAMS or not all(_inside(*place, follows) for place in _written(event, args)):
         _seen.append(f"{event} {args}")
 
 
@@ -41,12 +42,22 @@ def _written(event, args):
     return [(args[path], -1 if at is None else args[at]) for path, at in _WRITES.get(event, [])]
 
 
-def _inside(path, at):
-    """Whether a path, perhaps relative to the open folder `at`, is of the folder; so is what is open already."""
+def _inside(path, at, follows):
+    """Whether a path, perhaps relative to the open folder `at`, is of the folder; so is what is open already.
+
+    If the call does not follow a link at the end of the path, where the link leads to does not matter.
+
+    Python does not tell to which open folder the path of `os.open` is relative, so bare names pass. Each campaign looks
+    at the current folder itself in the end.
+    """
     if not isinstance(path, str | bytes | os.PathLike) or path == os.devnull:
         return True
+    if at < 0 and Path(os.fsdecode(path)).parent == Path():
+        return True
     base = Path(f"/proc/self/fd/{at}").readlink() if at >= 0 else Path()
-    return f"{os.path.realpath(base / os.fsdecode(path))}{os.sep}".startswith(f"{_folder}{os.sep}")
+    place = base / os.fsdecode(path)
+    real = os.path.realpath(place) if follows else Path(os.path.realpath(place.parent), place.name)
+    return f"{real}{os.sep}".startswith(f"{_folder}{os.sep}")
 
 
 sys.addaudithook(_hook)

@@ -34,6 +34,7 @@ from deeplda.loading import load
 from deeplda.model import Model
 from deeplda.model_card import ModelCard
 from deeplda.networks import build_network
+from deeplda.output_folder import OutputFolder
 from deeplda.predictors import FeatureStatistics
 from deeplda.report.diagnosis import diagnose
 from deeplda.report.page import epoch_table
@@ -80,6 +81,16 @@ def files_of(write):
     with tempfile.TemporaryDirectory() as name:
         write(Path(name))
         return {str(path.relative_to(name)): path.read_bytes() for path in Path(name).rglob("*") if path.is_file()}
+
+
+def _into(write):
+    """A function of a path from one of an OutputFolder."""
+
+    def at(path):
+        with OutputFolder.open(path) as folder:
+            write(folder)
+
+    return at
 
 
 # ---------------------------------------------------------------- data
@@ -186,7 +197,7 @@ def _model_files():
     statistics = FeatureStatistics.for_labels(labels)
     statistics.update(torch.randn(12, 3), labels)
     model._fit_statistics(statistics)
-    return files_of(model._write)
+    return files_of(_into(model._write))
 
 
 def _use(at):
@@ -210,7 +221,7 @@ def model_weights():
 
 
 def autoencoder():
-    valid = files_of(SampleAutoencoder((4,), 0.05)._write)
+    valid = files_of(_into(SampleAutoencoder((4,), 0.05)._write))
     lies = st.one_of(
         in_file("model.json", json_lies(valid["model.json"])),
         in_file("weights.safetensors", tensor_lies(valid["weights.safetensors"])),
@@ -297,7 +308,9 @@ def _checkpoint(lie_in):
         optimizer = torch.optim.SGD(trained.parameters(), 0.1, 0.9, nesterov=True)
         trained(torch.randn(5, 3)).square().sum().backward()
         optimizer.step()
-        write_checkpoint(Snapshot.of(trained, optimizer, Counters(epoch=1)), folder / "last", "run")
+        taken = Snapshot.of(trained, optimizer, Counters(epoch=1))
+        with OutputFolder.open(folder) as output:
+            write_checkpoint(taken, output, "last", "run", keep="previous")
 
     def read(at):
         found = network()
