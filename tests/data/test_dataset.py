@@ -107,6 +107,19 @@ def test_seed_moves_the_split_and_nothing_else_does() -> None:
     assert numbers(a.val) == sorted(numbers(a.val))
 
 
+@pytest.mark.parametrize("with_test", [True, False])
+def test_a_split_by_other_labels_takes_the_same_samples(with_test: bool) -> None:
+    clean = source([40, 60, 20], test=source([2, 2, 2]).train if with_test else None)
+    noisy = replace(
+        clean, train=replace(clean.train, labels=np.roll(clean.train.labels, 50)), strata=clean.train.labels
+    )
+    expected, found = complete(clean, 3), complete(noisy, 3)
+    for part, same in ((found.train, expected.train), (found.val, expected.val), (found.test, expected.test)):
+        assert numbers(part) == numbers(same)
+    label_of = dict(zip(numbers(noisy.train), noisy.train.labels, strict=True))
+    assert found.val.labels.tolist() == [label_of[number] for number in numbers(found.val)]
+
+
 def test_given_parts_are_kept() -> None:
     other = source([3, 3]).train
     kept = complete(source([20, 20], val=other), 0)

@@ -7,23 +7,34 @@ import gzip
 import hashlib
 import io
 import lzma
+import os
 import re
 import struct
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import Any
+from urllib.parse import urlsplit
 
+import numpy as np
 import pytest
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3 import HTTPResponse
 
 from deeplda.data import check_data, fetch, load_data
 from deeplda.data.download import unpack
 from deeplda.data.known_sets import KNOWN_SETS
+from deeplda.data.layouts import RemoteFile
 from deeplda.errors import InputError
 
 ARCHIVE = "cifar-10-binary.tar.gz"
+# More bytes than the buffers of a connection hold, so a client that stops reading also stops the server.
+ENDLESS = 2**27
 
 
 def cifar_archive(*more: tarfile.TarInfo) -> bytes:
@@ -31,10 +42,15 @@ def cifar_archive(*more: tarfile.TarInfo) -> bytes:
     files = {f"data_batch_{i}.bin": bytes([*range(10)]) for i in range(1, 6)} | {"test_batch.bin": bytes(range(10))}
     contents = {name: b"".join(bytes([label]) + bytes([label]) * 3072 for label in ten) for name, ten in files.items()}
     contents["batches.meta.txt"] = "\n".join("abcdefghij").encode()
+    return packed(contents, "cifar-10-batches-bin", *more)
+
+
+def packed(contents: dict[str, bytes], folder: str, *more: tarfile.TarInfo) -> bytes:
+    """A tar.gz archive with these files in a folder, and with more members."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=0) as tar:
         for name, content in contents.items():
-            info = tarfile.TarInfo(f"cifar-10-batches-bin/{name}")
+            info = tarfile.TarInfo(f"{folder}/{name}")
             info.size = len(content)
             tar.addfile(info, io.BytesIO(content))
         for info in more:
@@ -43,14 +59,22 @@ def cifar_archive(*more: tarfile.TarInfo) -> bytes:
 
 
 class Server(ThreadingHTTPServer):
-    """Serves `files`, cuts the next responses after `cuts` bytes, and records the Range of every request."""
+    """Serves `files`, cuts the next responses after `cuts` bytes, and records the Range of every request.
+
+    A path in `redirects` is answered with its target and a body of `ENDLESS` bytes. If `announces` is False, responses
+    have no length, and the file is followed by as many bytes. `sent` counts the bytes of such bodies.
+    """
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.files: dict[str, bytes] = {}
+        self.redirects: dict[str, str] = {}
+        self.headers: dict[str, str] = {}
         self.cuts: list[int] = []
         self.ranges: list[str | None] = []
         self.knows_ranges = True
+        self.announces = True
+        self.sent = 0
         self.url = f"http://127.0.0.1:{self.server_address[1]}/"
 
 
@@ -60,6 +84,13 @@ class Handler(BaseHTTPRequestHandler):
         assert isinstance(server, Server)
         wish = self.headers["Range"]
         server.ranges.append(wish)
+        if target := server.redirects.get(self.path.lstrip("/")):
+            self.send_response(302)
+            self.send_header("Location", target)
+            self.send_header("Content-Length", str(ENDLESS))
+            self.end_headers()
+            self.send_without_end()
+            return
         content = server.files.get(self.path.lstrip("/"))
         if content is None:
             self.send_error(404)
@@ -73,9 +104,22 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(206 if start else 200)
         if start:
             self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
-        self.send_header("Content-Length", str(len(content) - start))
+        if server.announces:
+            self.send_header("Content-Length", str(len(content) - start))
+        for name, value in server.headers.items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(content[start:][: server.cuts.pop(0) if server.cuts else None])
+        if not server.announces:
+            self.send_without_end()
+
+    def send_without_end(self) -> None:
+        assert isinstance(self.server, Server)
+        self.close_connection = True
+        with suppress(OSError):  # the client closes the connection
+            while self.server.sent < ENDLESS:
+                self.wfile.write(bytes(2**16))
+                self.server.sent += 2**16
 
     def log_message(self, *_: object) -> None:
         pass
@@ -99,8 +143,8 @@ def offer(server: Server, monkeypatch: pytest.MonkeyPatch, content: bytes) -> No
 def expect(monkeypatch: pytest.MonkeyPatch, name: str, files: dict[str, bytes]) -> None:
     """Make these the files to download for a known set."""
     known = KNOWN_SETS[name]
-    checksums = {file: f"md5:{hashlib.md5(content).hexdigest()}" for file, content in files.items()}
-    monkeypatch.setitem(KNOWN_SETS, name, replace(known, checksums=checksums))
+    remote = {file: RemoteFile(len(data), hashlib.sha256(data).hexdigest()) for file, data in files.items()}
+    monkeypatch.setitem(KNOWN_SETS, name, replace(known, downloads=remote))
 
 
 def tiny_idx(name: str) -> bytes:
@@ -162,7 +206,7 @@ def test_a_part_file_that_is_complete_or_too_long(
     offer(server, monkeypatch, cifar_archive())
     (tmp_path / f"{ARCHIVE}.part").write_bytes(server.files[ARCHIVE] + excess)
     fetch("cifar10", tmp_path, base_url=server.url, progress=False)
-    assert len(server.ranges) == (2 if excess else 1)
+    assert server.ranges == ([None] if excess else []), "a complete file is not requested, a longer one starts over"
     assert names(tmp_path) == {"cifar-10-batches-bin"}
 
 
@@ -170,10 +214,193 @@ def test_a_file_with_a_wrong_checksum_is_removed(
     tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offer(server, monkeypatch, cifar_archive())
-    server.files[ARCHIVE] += b"tampered"
-    with pytest.raises(InputError, match="checksum and was removed, need md5:"):
+    server.files[ARCHIVE] = server.files[ARCHIVE][:-8] + b"tampered"
+    with pytest.raises(InputError, match="checksum and was removed, need SHA-256"):
         fetch("cifar10", tmp_path, base_url=server.url, progress=False)
     assert names(tmp_path) == set()
+
+
+@pytest.mark.parametrize("change", [b"more", None])
+def test_a_server_that_announces_another_size_is_not_read(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch, change: bytes | None
+) -> None:
+    """With and without a range; the bytes from before are kept, because another server may have the right file."""
+    offer(server, monkeypatch, cifar_archive())
+    intact = server.files[ARCHIVE]
+    server.files[ARCHIVE] = intact + change if change else intact[:-4]
+    part = tmp_path / f"{ARCHIVE}.part"
+    for kept in (b"", intact[:1000]):
+        part.write_bytes(kept)
+        with pytest.raises(InputError, match=f"delivers {len(server.files[ARCHIVE]):,} bytes, need {len(intact):,}"):
+            fetch("cifar10", tmp_path, base_url=server.url, progress=False)
+        assert part.read_bytes() == kept
+    server.files[ARCHIVE] = intact
+    fetch("cifar10", tmp_path, base_url=server.url, progress=False)
+    assert server.ranges == [None, "bytes=1000-", "bytes=1000-"]
+
+
+def test_a_download_stops_at_the_size_of_the_file(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the server does not announce how much it sends."""
+    offer(server, monkeypatch, cifar_archive())
+    server.announces = False
+    with pytest.raises(InputError, match=f"delivers more bytes, need {len(server.files[ARCHIVE]):,}"):
+        fetch("cifar10", tmp_path, base_url=server.url, progress=False)
+    assert names(tmp_path) == set()
+    assert server.sent < ENDLESS
+
+
+def test_a_size_of_thousands_of_digits_is_rejected(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(server, monkeypatch, cifar_archive())
+    server.headers["Content-Range"] = f"bytes 0-9/{'9' * 10_000}"
+    with pytest.raises(InputError, match="delivers 99,"):
+        fetch("cifar10", tmp_path, base_url=server.url, progress=False)
+
+
+def test_a_part_file_that_the_server_has_no_more_bytes_for(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(server, monkeypatch, cifar_archive())
+    (tmp_path / f"{ARCHIVE}.part").write_bytes(bytes(100_000))
+    server.files[ARCHIVE], intact = b"cut", server.files[ARCHIVE]
+    with pytest.raises(InputError, match=f"delivers 3 bytes, need {len(intact):,}"):
+        fetch("cifar10", tmp_path, base_url=server.url, progress=False)
+    assert server.ranges == ["bytes=100000-", None]
+
+
+def test_a_file_that_the_server_calls_compressed_is_stored_as_it_is(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(server, monkeypatch, cifar_archive())
+    server.headers["Content-Encoding"] = "gzip"
+    assert fetch("cifar10", tmp_path, base_url=server.url, progress=False).is_dir()
+
+
+def test_a_redirect_is_followed_without_reading_its_body(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(server, monkeypatch, cifar_archive())
+    server.redirects[f"old/{ARCHIVE}"] = f"/{ARCHIVE}"
+    fetch("cifar10", tmp_path, base_url=f"{server.url}old", progress=False)
+    assert server.sent < ENDLESS
+
+
+@pytest.mark.parametrize(("target", "says"), [("/loop", "TooManyRedirects"), ("/\xff", "UnicodeDecodeError")])
+def test_redirects_that_lead_nowhere(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch, target: str, says: str
+) -> None:
+    server.redirects["loop"] = target
+    expect(monkeypatch, "cifar100", {"loop": b"never delivered"})
+    with pytest.raises(InputError, match=says):
+        fetch("cifar100", tmp_path, base_url=server.url, progress=False)
+    assert server.sent < ENDLESS
+
+
+@pytest.mark.parametrize("start", ["https://mirror.example/", "http://mirror.example/"])
+def test_a_redirect_never_leads_from_https_to_plain_http(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch, start: str
+) -> None:
+    """Neither directly nor after a redirect from http, which a mirror may use, to https."""
+
+    def send(adapter: HTTPAdapter, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        target = {"https": server.url, "http": "https://mirror.example/"}[urlsplit(request.url).scheme]
+        if request.url.startswith(server.url):
+            return real(adapter, request, **options)
+        headers = {"Location": f"{target}{ARCHIVE}"}
+        found = HTTPResponse(io.BytesIO(), headers, status=302, preload_content=False)
+        return adapter.build_response(request, found)
+
+    real = HTTPAdapter.send
+    monkeypatch.setattr(HTTPAdapter, "send", send)
+    offer(server, monkeypatch, cifar_archive())
+    with pytest.raises(InputError, match=f"redirects the download to {server.url}.*need an https address"):
+        fetch("cifar10", tmp_path, base_url=start, progress=False)
+    assert server.ranges == []
+
+
+@pytest.mark.parametrize(
+    "make", [lambda link, other: link.symlink_to(other), lambda link, _: os.mkfifo(link)], ids=["link", "pipe"]
+)
+def test_a_part_file_that_is_a_link_or_a_pipe_is_not_written_to(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path, Path], None]
+) -> None:
+    offer(server, monkeypatch, cifar_archive())
+    other = tmp_path / "other"
+    other.write_bytes(b"precious")
+    make(tmp_path / f"{ARCHIVE}.part", other)
+    with pytest.raises(InputError, match=rf"{ARCHIVE}\.part is not a regular file.*remove it"):
+        fetch("cifar10", tmp_path, base_url=server.url, progress=False)
+    assert other.read_bytes() == b"precious"
+    assert server.ranges == []
+
+
+def test_a_link_planted_during_the_request_is_not_followed(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(server, monkeypatch, cifar_archive())
+    other = tmp_path / "other"
+
+    def send(adapter: HTTPAdapter, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        (tmp_path / f"{ARCHIVE}.part").symlink_to(other)
+        return real(adapter, request, **options)
+
+    real = HTTPAdapter.send
+    monkeypatch.setattr(HTTPAdapter, "send", send)
+    with pytest.raises(InputError, match="cannot be written"):
+        fetch("cifar10", tmp_path, base_url=server.url, progress=False)
+    assert not other.exists()
+
+
+@pytest.mark.parametrize("target", ["other", "/dev/zero"])
+def test_a_link_in_place_of_a_file_is_replaced(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    server.files = files = {name: tiny_idx(name) for name in KNOWN_SETS["mnist"].downloads}
+    expect(monkeypatch, "mnist", files)
+    other = tmp_path / "other"
+    other.write_bytes(b"precious")
+    (tmp_path / "mnist").mkdir()
+    for name in files:
+        (tmp_path / "mnist" / name).symlink_to(tmp_path / target)
+    folder = fetch("mnist", tmp_path, base_url=server.url, progress=False)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == files
+    assert not any(map(Path.is_symlink, folder.iterdir()))
+    assert other.read_bytes() == b"precious"
+
+
+def test_cifar10n_fetches_cifar10_and_says_where_the_labels_must_be(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(server, monkeypatch, cifar_archive())
+    labels = tmp_path / "cifar10n_labels.npz"
+    for _ in range(2):
+        with pytest.raises(InputError, match=rf"also needs {labels}: put .*cannot be downloaded"):
+            fetch("cifar10n-worst", tmp_path, base_url=server.url, progress=False)
+        assert all(row.ok for row in check_data("cifar10", tmp_path))
+    assert len(server.ranges) == 1, "intact images are not fetched again"
+    clean = np.arange(50) % 10
+    np.savez(labels, clean_label=clean[::-1], worse_label=clean)
+    with pytest.raises(InputError, match=rf"but {labels} has other clean labels.*: replace the file"):
+        fetch("cifar10n-worst", tmp_path, base_url=server.url, progress=False)
+    np.savez(labels, clean_label=clean, worse_label=clean[::-1])
+    assert fetch("cifar10n-worst", tmp_path, base_url=server.url) == tmp_path / "cifar-10-batches-bin"
+    assert len(server.ranges) == 1
+
+
+def test_a_broken_npz_of_cifar100_gives_way_to_the_fetched_files(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = bytes([0, 1]) + bytes(3072) + bytes([0, 2]) + bytes(3072)
+    contents = {"train.bin": record * 2, "test.bin": record, "fine_label_names.txt": b"a " * 100}
+    server.files["a.tar.gz"] = archive = packed(contents, "cifar-100-binary")
+    expect(monkeypatch, "cifar100", {"a.tar.gz": archive})
+    (tmp_path / "cifar100.npz").write_bytes(b"broken")
+    folder = fetch("cifar100", tmp_path, base_url=server.url, progress=False)
+    assert names(folder) == set(contents)
+    assert load_data("cifar100", data_dir=tmp_path).test.labels.tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.SYMTYPE])
@@ -190,7 +417,7 @@ def test_a_dangerous_archive_leaves_no_files(
 
 
 def test_mnist_comes_file_by_file(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    server.files = files = {name: tiny_idx(name) for name in KNOWN_SETS["mnist"].checksums}
+    server.files = files = {name: tiny_idx(name) for name in KNOWN_SETS["mnist"].downloads}
     expect(monkeypatch, "mnist", files)
     folder = fetch("mnist", tmp_path, base_url=server.url, progress=False)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == files

@@ -16,7 +16,8 @@ from deeplda.errors import InputError
 
 
 def test_known_names() -> None:
-    assert KNOWN == ("digits", "cifar10", "stl10", "mnist", "fashion-mnist")
+    noisy = ("cifar10n-aggregate", "cifar10n-random1", "cifar10n-worst")
+    assert list(KNOWN) == ["digits", "cifar10", *noisy, "cifar100", "stl10", "mnist", "fashion-mnist"]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 
 from deeplda.errors import InputError
 
-# For each of the nineteen readers. `make fuzz` runs a longer campaign, with new lies each time.
+# For each of the twenty readers. `make fuzz` runs a longer campaign, with new lies each time.
 EXAMPLES = int(os.environ.get("DEEPLDA_FUZZ_EXAMPLES", "500"))
 TRAP = "from pathlib import Path\nPath('ran').touch()\ndef make(*_): Path('ran').touch()\n"
 

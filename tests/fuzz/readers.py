@@ -21,7 +21,8 @@ from torch import nn
 
 from deeplda.data import Data, Part, read_images
 from deeplda.data.download import unpack
-from deeplda.data.known_sets import KNOWN_SETS, read_idx
+from deeplda.data.known_sets import KNOWN_SETS
+from deeplda.data.layouts import read_idx
 from deeplda.data.npz import read_npz
 from deeplda.estimators import DeepLDAClassifier
 from deeplda.experiments.recipes import read_recipe
@@ -140,11 +141,19 @@ def stl10():
 
 
 def npz():
-    def whole(**arrays):
-        buffer = io.BytesIO()
-        np.savez(buffer, **arrays)
-        return buffer.getvalue()
+    arrays = {"x_train": np.eye(4), "y_train": np.array(["a", "b", "a", "b"]), "class_names": np.array(["a", "b"])}
+    content, lies = _npz_with_lies("x.npz", arrays)
+    return Reader({"x.npz": content}, lies, lambda at: read_npz(at / "x.npz"))
 
+
+def cifar10n():
+    arrays = {"clean_label": np.array([3, 9], np.uint8), "worse_label": np.array([3, 8], np.uint8)}
+    content, lies = _npz_with_lies("cifar10n_labels.npz", arrays)
+    known = KNOWN_SETS["cifar10n-worst"]
+    return Reader({"cifar10n_labels.npz": content}, lies, lambda at: known.describe(at / "cifar10n_labels.npz"))
+
+
+def _npz_with_lies(file, arrays):
     def with_member(lie):
         """The archive with one member changed and all its sums right again."""
         name, content = lie
@@ -154,15 +163,13 @@ def npz():
                 archive.writestr(member, content if member == name else good)
         return buffer.getvalue()
 
-    content = whole(x_train=np.eye(4), y_train=np.array(["a", "b", "a", "b"]), class_names=np.array(["a", "b"]))
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    content = buffer.getvalue()
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     inside = st.one_of(*(in_file(name, bytes_changed(good)) for name, good in members.items()))
-    return Reader(
-        {"x.npz": content},
-        in_file("x.npz", inside.map(with_member), bytes_changed(content)),
-        lambda at: read_npz(at / "x.npz"),
-    )
+    return content, in_file(file, inside.map(with_member), bytes_changed(content))
 
 
 def images():
@@ -410,7 +417,7 @@ def sweep_results():
 
 
 OF_DATA_AND_MODELS = (
-    archive, cifar10, mnist, stl10, npz, images,
+    archive, cifar10, cifar10n, mnist, stl10, npz, images,
     model_card, model_weights, autoencoder, classifier,
 )  # fmt: skip
 OF_RUNS_AND_SWEEPS = (

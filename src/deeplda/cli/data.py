@@ -26,13 +26,17 @@ def list_command(*, data_dir: DataDir = None, json_: Json = False) -> None:
     if json_:
         print(json.dumps({"data": here}))
         return
+    width = max(map(len, here))
     for name, found in here.items():
         command = f"deeplda data fetch {name}{_data_dir_option(data_dir)}"
-        print(f"{name:15} {'available' if found else f'missing: run {command}'}")
+        print(f"{name:{width}}  {'available' if found else f'missing: run {command}'}")
 
 
 def fetch_command(
-    name: Annotated[str, Parameter(help="cifar10, stl10, mnist or fashion-mnist.")], /, *, data_dir: DataDir = None
+    name: Annotated[str, Parameter(help="A known data set; deeplda data list shows their names.")],
+    /,
+    *,
+    data_dir: DataDir = None,
 ) -> None:
     """Download, verify and unpack a known data set, resuming an interrupted download."""
     from deeplda.data import fetch

@@ -53,6 +53,7 @@ class Source:
 
     Attributes:
         val_share: fraction of the training set used for validation if there is a test set but no validation set.
+        strata: (N,), labels of the training set by which to stratify the split, if not by `train.labels`.
         left_out: the unreadable files that were skipped on request.
     """
 
@@ -63,6 +64,7 @@ class Source:
     test: Part | None = None
     val_share: float = VAL_SHARE
     left_out: tuple[str, ...] = ()
+    strata: Labels | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +110,7 @@ class Data:
 
 
 def complete(source: Source, seed: int) -> Data:
-    """Split the missing sets off the training set, stratified by class.
+    """Split the missing sets off the training set, stratified by class or by `source.strata`.
 
     If there is no test set, a fraction `TEST_SHARE` of the samples becomes the test set and, if there is no validation
     set either, a fraction `VAL_SHARE` becomes the validation set (70/15/15). If there is a test set but no validation
@@ -117,33 +119,42 @@ def complete(source: Source, seed: int) -> Data:
     Raises InputError if there are fewer than two classes, or if no sample can be spared for a missing set.
     """
     train, val, test = source.train, source.val, source.test
-    if len(np.unique(train.labels)) < 2:
-        found = source.class_names[train.labels[0]] if len(train) else "none"
-        what = f"{source.name} has training samples of only one class ({found})"
-        raise InputError(what, need="at least two classes", do="add samples of another class")
+    strata = train.labels if source.strata is None else source.strata
+    _require_two_classes(train, source)
     rng = np.random.Generator(np.random.PCG64(seed))
     # Both sizes are fractions of all samples, so compute them before splitting anything off.
     test_size = _part_size(len(train), TEST_SHARE)
     val_size = _part_size(len(train), source.val_share if test is not None else VAL_SHARE)
     if test is None:
-        train, test = _split_off(train, test_size, rng, source.name, "test")
+        train, test, strata = _split_off(train, strata, test_size, rng, source.name, "test")
     if val is None:
-        train, val = _split_off(train, val_size, rng, source.name, "validation")
+        train, val, _ = _split_off(train, strata, val_size, rng, source.name, "validation")
+    _require_two_classes(train, source)  # a split by other labels may take all samples of a class
     return Data(source.name, train, val, test, source.class_names, source.left_out)
+
+
+def _require_two_classes(train: Part, source: Source) -> None:
+    if len(np.unique(train.labels)) < 2:
+        found = source.class_names[train.labels[0]] if len(train) else "none"
+        what = f"{source.name} has training samples of only one class ({found})"
+        raise InputError(what, need="at least two classes", do="add samples of another class")
 
 
 def _part_size(samples: int, share: float) -> int:
     return max(1, int(samples * share + 0.5))
 
 
-def _split_off(part: Part, size: int, rng: np.random.Generator, name: str, kind: str) -> tuple[Part, Part]:
+def _split_off(
+    part: Part, strata: Labels, size: int, rng: np.random.Generator, name: str, kind: str
+) -> tuple[Part, Part, Labels]:
+    """Return the remaining samples, the `size` samples that were split off, and the strata of the remaining ones."""
     # Imported here because it imports torch, which is not needed to list data sets.
     from deeplda.sampling import stratified_split
 
-    rest, taken = stratified_split(part.labels, size, rng)
+    rest, taken = stratified_split(strata, size, rng)
     if not len(taken):
-        few = f"{len(part)} training samples in {len(np.unique(part.labels))} classes"
+        few = f"{len(part)} training samples in {len(np.unique(strata))} classes"
         what = f"{name} has {few}, too few to split off a {kind} set"
         need = "at least two samples in some class"
         raise InputError(what, need=need, do=f"add samples or provide a {kind} set")
-    return part.take(rest), part.take(taken)
+    return part.take(rest), part.take(taken), strata[rest]

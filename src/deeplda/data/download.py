@@ -1,25 +1,26 @@
-"""Download known data sets: resume interrupted downloads, verify checksums, and unpack untrusted archives safely."""
+"""Download known data sets: resume downloads, verify sizes and checksums, and unpack untrusted archives safely."""
 
 from __future__ import annotations
 
 import gzip
-import logging
+import hashlib
+import os
 import shutil
+import stat
 import tarfile
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
-import pooch
 import requests
+from requests.adapters import BaseAdapter
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from urllib3.exceptions import HTTPError
 
 from deeplda.data.known_sets import KNOWN_SETS
-from deeplda.data.sources import KNOWN, check_data, data_folder, locate, nearest_known
+from deeplda.data.layouts import KnownSet, RemoteFile
+from deeplda.data.sources import KNOWN, FileCheck, check_data, data_folder, locate, nearest_known
 from deeplda.errors import InputError
 
 _TIMEOUT = (15.0, 60.0)  # in seconds, for connecting and between two chunks
@@ -37,110 +38,173 @@ def fetch(name: str, data_dir: Path | None = None, *, base_url: str | None = Non
     An interrupted download is resumed. The data set's folder never contains a partly unpacked archive.
 
     Args:
-        base_url: a mirror with the same files, to use instead of the original server.
+        base_url: a mirror with the same files, to use instead of the original server. It may be an http address. A
+            download from an https address is never redirected to plain http.
         progress: show the transfer rate and the remaining time on stderr.
 
     Raises:
-        InputError: if `name` is not a data set that can be fetched, the server fails, a checksum is wrong (the file is
-            then removed), or the data folder is not writable.
+        InputError: if `name` is not a data set that can be fetched, the server fails, a file has the wrong size or
+            checksum (it is then removed), the data folder is not writable, or the data set needs another file that
+            cannot be downloaded.
     """
     if name not in KNOWN_SETS:
         do = "it comes with scikit-learn, so there is nothing to fetch" if name in KNOWN else nearest_known(name)
         found = f"{name} is not a data set that can be fetched"
         raise InputError(found, need=f"one of {', '.join(KNOWN_SETS)}", do=do)
+    known = KNOWN_SETS[name]
     if all(row.ok for row in check_data(name, data_dir)):
         return locate(name, data_dir)
-    known, root = KNOWN_SETS[name], data_folder(data_dir)
-    folder = root / known.folders[0]
-    try:
-        for file, checksum in known.checksums.items():
-            url = f"{(base_url or known.url).rstrip('/')}/{file}"
-            path = _download(url, checksum, (root if known.unpacked_bytes else folder) / file, progress)
-            if known.unpacked_bytes:
-                unpack(path, folder, known.archive_members(), known.unpacked_bytes)
-                path.unlink()
-    except OSError as error:
-        found = f"{root} cannot be written to ({error.strerror})"
-        raise InputError(found, need="a writable folder with enough space", do="pass a different --data-dir") from None
+    if known.images_of is not None:
+        folder = fetch(known.images_of, data_dir, base_url=base_url, progress=progress)
+    else:
+        folder = _fetch_files(known, data_folder(data_dir), base_url or known.url, progress)
     if broken := next((row for row in check_data(name, data_dir) if not row.ok), None):
-        what = f"{broken.file} takes precedence and is broken ({broken.found})"
-        raise InputError(f"{name} was fetched, but {what}: remove it")
+        raise _not_fetched(known, folder, broken)
     return folder
 
 
-def _download(url: str, checksum: str, file: Path, progress: bool) -> Path:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    downloader = partial(_resume, file.with_name(f"{file.name}.part"), progress)
+def _fetch_files(known: KnownSet, root: Path, url: str, progress: bool) -> Path:
+    folder = root / known.folders[0]
     try:
-        with _quiet(pooch.get_logger()):
-            return Path(pooch.retrieve(url, checksum, fname=file.name, path=file.parent, downloader=downloader))
-    except InputError:
-        raise
-    except ValueError:  # pooch raises this for a wrong checksum, after removing the file
+        for name, remote in known.downloads.items():
+            file = (root if known.unpacked_bytes else folder) / name
+            _download(f"{url.rstrip('/')}/{name}", remote, file, progress)
+            if known.unpacked_bytes:
+                unpack(file, folder, known.archive_members(), known.unpacked_bytes)
+                file.unlink()
+    except OSError as error:
+        found = f"{root} cannot be written to ({error.strerror})"
+        raise InputError(found, need="a writable folder with enough space", do="pass a different --data-dir") from None
+    return folder
+
+
+def _not_fetched(known: KnownSet, folder: Path, broken: FileCheck) -> InputError:
+    """Return the error for a set that still has a broken file after everything was downloaded."""
+    if known.images_of is None:
+        what = f"{broken.file} takes precedence and is broken ({broken.found})"
+        return InputError(f"{known.name} was fetched, but {what}: remove it")
+    if broken.file.exists():
+        return InputError(f"{known.images_of} is in {folder}, but {broken.found}")
+    what = f"{known.images_of} is in {folder}, but {known.name} also needs {broken.file}"
+    return InputError(f"{what}: put this file there yourself, because it cannot be downloaded")
+
+
+def _download(url: str, remote: RemoteFile, file: Path, progress: bool) -> None:
+    """Download a file, unless it is already there and intact, through a `.part` file that a later call can resume.
+
+    Raises InputError if the server fails or closes the connection early, in which case the `.part` file is kept, or if
+    the server delivers other bytes than it should, in which case the file is removed.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if file.is_file() and file.stat().st_size == remote.size and _sha256(file) == remote.sha256:
+        return
+    part = file.with_name(f"{file.name}.part")
+    try:
+        _request(url, part, remote.size, progress)
+    except (requests.RequestException, HTTPError, UnicodeError) as error:  # UnicodeError: in a redirect's address
+        what = f"the connection to {url} failed after {_part_size(part):,} bytes ({type(error).__name__})"
+        raise InputError(f"{what}: run the same command again to resume") from None
+    if _sha256(part) != remote.sha256:
+        part.unlink()
         do = "fetch it again; if the error persists, the file on the server has changed"
         what = f"the file from {url} has the wrong checksum and was removed"
-        raise InputError(what, need=checksum, do=do) from None
+        raise InputError(what, need=f"SHA-256 {remote.sha256}", do=do)
+    part.replace(file)  # if this is a symbolic link, it is replaced, and its target stays as it is
 
 
-@contextmanager
-def _quiet(logger: logging.Logger) -> Iterator[None]:
-    level = logger.level
-    logger.setLevel(logging.WARNING)
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _part_size(part: Path) -> int:
+    """Return the size of a `.part` file, 0 if there is none. Raises InputError if it is a link, a pipe or the like."""
     try:
-        yield
-    finally:
-        logger.setLevel(level)
+        status = part.lstat()
+    except FileNotFoundError:
+        return 0
+    if not stat.S_ISREG(status.st_mode):
+        raise InputError(f"{part} is not a regular file, so it is not written to: remove it")
+    return status.st_size
 
 
-def _resume(part: Path, progress: bool, url: str, output_file: str, _pooch: object) -> None:
-    """Download a file for pooch into a `.part` file, requesting only the bytes that this file does not have yet.
+class _Session(requests.Session):
+    """A session for one download, whose redirects cannot lead from https to plain http or fill the memory."""
 
-    If the server does not support ranges, the download starts over. Raises InputError if the server cannot be reached,
-    rejects the request, or closes the connection early; the `.part` file is kept for the next attempt.
+    _encrypted = False
+
+    def get_adapter(self, url: str) -> BaseAdapter:  # called for the first address and for every redirect
+        encrypted = url.lower().startswith("https:")
+        if self._encrypted and not encrypted:
+            what = f"the server redirects the download to {url}"
+            raise InputError(what, need="an https address", do="try again later, or download the file by hand")
+        self._encrypted = encrypted
+        return super().get_adapter(url)
+
+    def get_redirect_target(self, resp: requests.Response) -> str | None:
+        target = super().get_redirect_target(resp)
+        if target is not None:
+            resp.close()  # otherwise, requests would read the body, whatever its size
+        return target
+
+
+def _request(url: str, part: Path, size: int, progress: bool) -> None:
+    """Download into the `.part` file the bytes that it does not have yet, until it has `size` bytes.
+
+    If the server does not support ranges, the download starts over.
     """
-    try:
-        _request(url, part, progress)
-    except requests.RequestException as error:
-        what = f"the connection to {url} failed after {_size(part):,} bytes ({type(error).__name__})"
-        raise InputError(f"{what}: run the same command again to resume") from None
-    part.replace(output_file)
-
-
-def _size(file: Path) -> int:
-    return file.stat().st_size if file.is_file() else 0
-
-
-def _request(url: str, part: Path, progress: bool) -> None:
-    have = _size(part)
+    have = _part_size(part)
+    if have == size:
+        return
+    if have > size:
+        part.unlink()
+        have = 0
     # Without "identity", a server may compress the file once more, and the range would then refer to different bytes.
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
-    with requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as response:
-        if response.status_code == 416:
-            # There is nothing after our bytes: our file is either complete (the checksum will tell) or too long.
-            if response.headers.get("Content-Range") != f"bytes */{have}":
-                part.unlink()
-                _request(url, part, progress)
+    with _Session() as session, session.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as response:
+        if response.status_code == 416 and have:  # the server's file is not longer than ours
+            part.unlink()
+            _request(url, part, size, progress)
             return
         if response.status_code >= 400:
             do = "try again later, or download the file by hand"
             raise InputError(f"{url} returned status {response.status_code}: {do}")
-        if response.headers.get("Content-Range", "").split("-")[0] != f"bytes {have}":
-            have = 0
-        _receive(response, part, have, progress)
+        span = response.headers.get("Content-Range", "")
+        announced = (span or response.headers.get("Content-Length", "")).rpartition("/")[2]
+        # No size has more than 20 digits, and Python refuses to convert thousands of them.
+        if announced.isdecimal() and (length := int(announced[:20])) != size:
+            raise _wrong_size(url, f"{length:,} bytes", size)
+        _receive(response, part, have if span.split("-")[0] == f"bytes {have}" else 0, size, progress)
 
 
-def _receive(response: requests.Response, part: Path, have: int, progress: bool) -> None:
-    length = response.headers.get("Content-Length", "")
-    total = have + int(length) if length.isdecimal() else None
+def _receive(response: requests.Response, part: Path, have: int, size: int, progress: bool) -> None:
+    """Append the response to the first `have` bytes of the `.part` file; remove it if there are more than `size`."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), disable=not progress) as shown:
-        task = shown.add_task(part.stem, total=total, completed=have)
-        with part.open("ab" if have else "wb") as file:
-            for chunk in response.iter_content(_CHUNK):
+        task = shown.add_task(part.stem, total=size, completed=have)
+        with open(part, "ab" if have else "wb", opener=_open_no_link) as file:
+            # Even if the server says that its file is compressed, the checksum is that of the file as it is.
+            for chunk in response.raw.stream(_CHUNK, decode_content=False):
+                have += len(chunk)
+                if have > size:
+                    break
                 file.write(chunk)
                 shown.advance(task, len(chunk))
-    if total is not None and _size(part) < total:
+    if have > size:
+        part.unlink()
+        raise _wrong_size(response.url, "more bytes", size)
+    if have < size:
         raise requests.ConnectionError("the server closed the connection early")
+
+
+def _open_no_link(path: str, flags: int) -> int:
+    # Windows has no O_NOFOLLOW.
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+
+
+def _wrong_size(url: str, found: str, size: int) -> InputError:
+    do = "the file on the server has changed; try again later, or download it by hand"
+    return InputError(f"{url} delivers {found}", need=f"{size:,}", do=do)
 
 
 def unpack(archive: Path, folder: Path, wanted: frozenset[str], largest: int) -> None:

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeplda.data.dataset import Data, Part, Source, complete
-from deeplda.data.known_sets import KNOWN_SETS, KnownSet, read_digits
+from deeplda.data.known_sets import KNOWN_SETS, read_digits
+from deeplda.data.layouts import KnownSet
 from deeplda.data.npz import read_npz
 from deeplda.errors import InputError
 from deeplda.formatting import counted
@@ -45,8 +46,9 @@ def load_data(
         image_size: resize every image to this height and width.
         split_seed: seed for the stratified split that creates missing sets. If validation and test sets are both
             missing, the samples are split 70/15/15. If only the validation set is missing, it is taken from the
-            training set (CIFAR-10 4 %, STL-10 20 %, MNIST and Fashion-MNIST 10 %, others 15 %). If only the test set is
-            missing, 15 % of the training set becomes the test set.
+            training set (CIFAR-10 and CIFAR-10N 4 %, STL-10 20 %, CIFAR-100, MNIST and Fashion-MNIST 10 %, others
+            15 %). If only the test set is missing, 15 % of the training set becomes the test set. CIFAR-10N is
+            stratified by the clean labels, so its sets contain the same images as those of CIFAR-10.
         skip_unreadable: skip broken files in a folder and list them in `Data.left_out` instead of raising an error.
 
     Raises:
@@ -93,17 +95,18 @@ def data_folder(data_dir: Path | None) -> Path:
 
 
 def locate(name: str, data_dir: Path | None) -> Path:
-    """Return the folder with the most files of a known set: one of its own folders, or the data folder itself.
+    """Return the folder with all or the most files of a known set: one of its own folders, or the data folder itself.
 
     If no files exist, this is the folder that `fetch` would write to.
     """
     root, known = data_folder(data_dir), KNOWN_SETS[name]
     candidates = [root / folder for folder in known.folders]
     # MNIST and Fashion-MNIST use the same file names, so do not mistake one data set's folder for the other's.
-    foreign = [f"/{folder}" for other in KNOWN_SETS.values() if other.name != name for folder in other.folders]
-    if not root.absolute().as_posix().endswith(tuple(foreign)):
+    foreign = {folder for other in KNOWN_SETS.values() for folder in other.folders} - {*known.folders}
+    if not root.absolute().as_posix().endswith(tuple(f"/{folder}" for folder in foreign)):
         candidates.append(root)
-    return max(candidates, key=lambda folder: sum(map(Path.is_file, known.files(folder))))
+    found = {folder: [file.is_file() for file in known.files(folder)] for folder in candidates}
+    return max(candidates, key=lambda folder: (all(found[folder]), sum(found[folder])))
 
 
 def is_here(name: str, data_dir: Path | None = None) -> bool:
