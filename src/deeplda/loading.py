@@ -124,7 +124,7 @@ def _checked_statistics(state: dict[str, Tensor], card: ModelCard, file: Path) -
         shapes["weighted"] = (d, d)
         scatters.append("weighted")
     if (
-        "softmax" in card.predictors
+        set(card.predictors) == {"softmax"}
         or any(name not in state or state[name].shape != shape for name, shape in shapes.items())
         or any(state[name].dtype != torch.float64 or not state[name].isfinite().all() for name in [*shapes][1:])
         or state["classes"].dtype != torch.int64

@@ -134,7 +134,7 @@ class Model(nn.Module):
 
     @property
     def statistics(self) -> FeatureStatistics | None:
-        """Statistics of the embedded training set; None for a model trained with cross-entropy."""
+        """Statistics of the embedded training set; None for a model trained with cross-entropy alone."""
         return self.predictor._statistics
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -174,9 +174,13 @@ class Model(nn.Module):
 
         The predictors are refitted with their default priors, so priors that you or an estimator set are lost.
 
-        Raises InputError if a class with that name already exists or the model has no statistics.
+        Raises InputError if a class with that name already exists, the model has no statistics, or it has a softmax
+        predictor, whose layer is trained.
         """
         statistics = self._require_statistics()
+        if "softmax" in self.card.predictors:
+            what = "a class cannot be added to a model with softmax, whose layer is trained for its classes"
+            raise InputError(f"{what}: train with --objective lda")
         if not isinstance(name, str) or not name:
             raise InputError(f"the class name is {name!r}, need a non-empty string: pass {str(name) or 'new'!r}")
         if name in self.class_names:
@@ -244,14 +248,18 @@ class Model(nn.Module):
         return predictor
 
     def _fit_statistics(self, statistics: FeatureStatistics) -> None:
-        """Fit every predictor from the statistics of the embedded training set, and store the statistics."""
+        """Fit every predictor except softmax from the statistics of the embedded training set, and store these."""
         for name in self.card.predictors:
-            self._named_predictor(name).fit_statistics(statistics)
+            predictor = self._named_predictor(name)
+            if isinstance(predictor, Softmax):
+                predictor._statistics = statistics
+            else:
+                predictor.fit_statistics(statistics)
 
     def _require_statistics(self) -> FeatureStatistics:
         """Return the statistics of the embedded training set. Raises InputError if there are none."""
         if self.statistics is None:
-            what = "the model has no statistics of its training set, like all models trained with cross-entropy"
+            what = "the model has no statistics of its training set, like all models trained with cross-entropy alone"
             raise InputError(f"{what}: train with --objective lda")
         return self.statistics
 

@@ -13,6 +13,8 @@ from deeplda.io import read_small
 from deeplda.subclasses import SubclassMap
 
 PredictorName = Literal["hyperplanes", "nearest_mean", "classic_lda", "softmax"]
+# The predictors that are fitted on the statistics of the embedding.
+LDA_PREDICTORS: tuple[PredictorName, ...] = ("hyperplanes", "nearest_mean", "classic_lda")
 
 # A NumPy array of names pads each of them to the longest, so a broken file could make it huge.
 _MAX_NAME_BYTES = 2**26
@@ -56,8 +58,6 @@ class ModelCard(BaseModel):
             raise ValueError("parents and class_names have different numbers of classes")
         if 4 * max(map(len, self.class_names)) * len(self.class_names) > _MAX_NAME_BYTES:
             raise ValueError("class names are too long")
-        if "softmax" in self.predictors and len(self.predictors) > 1:
-            raise ValueError("softmax cannot be combined with other predictors")
         check_regularisation(self.alpha, self.lam, self.scatter, self.class_weight)
         return self
 

@@ -201,7 +201,7 @@ def test_a_search_with_the_scatters_of_dorfer(defined):
         (("--alpha", "0.5"), "Did you mean --alphas?"),
         (("--seeds", ""), "seeds is ''"),
         (("--objectives", "rdlda,ccee"), "objectives contains 'ccee'"),
-        (("--objectives", "cce", "--alphas", "0"), "--alphas applies only to lda and rdlda"),
+        (("--objectives", "cce", "--alphas", "0"), "--alphas applies only to lda, rdlda and joint"),
         (("--workers", "0"), "workers is 0"),
         (("--table", "4"), "Choose from: 1, 2, 3"),
         (("--scale", "quick"), "needs --table"),

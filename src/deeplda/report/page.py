@@ -143,7 +143,7 @@ def _embedding(run: InspectedRun) -> Html:
     total, shown = run.sizes["test"], len(run.labels)
     sample = f"{shown:,} of the {total:,} test samples are shown (stratified by class). " if shown < total else ""
     axes = "The axes are the directions that best separate the classes in the training set."
-    if "softmax" in run.card.predictors:
+    if run.card.predictors == ("softmax",):
         axes = (
             "Cross-entropy has no discriminant directions of its own, so the axes come from classic LDA fitted to "
             "the network's outputs for training samples."

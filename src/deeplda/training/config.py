@@ -14,7 +14,11 @@ from deeplda.core.options import ClassWeight, Scatter, StatisticName, check_regu
 from deeplda.errors import InputError
 from deeplda.io import expanded, read_toml
 
-# Settings that only the discriminant objectives use; cross-entropy ignores them.
+Objective = Literal["lda", "rdlda", "dlda", "cce", "gce", "joint"]
+# The objectives with an LDA loss, and those whose outputs are class scores for softmax; joint has both.
+LDA_OBJECTIVES: tuple[Objective, ...] = ("lda", "rdlda", "dlda", "joint")
+SOFTMAX_OBJECTIVES: tuple[Objective, ...] = ("joint", "cce", "gce")
+# Settings that only the LDA objectives use.
 LDA_SETTINGS = ("alpha", "lam", "epsilon", "statistic", "scatter")
 # The default alpha and statistic of the paper's objectives.
 OBJECTIVE_DEFAULTS: dict[str, dict[str, float | str]] = {
@@ -25,9 +29,11 @@ OBJECTIVE_DEFAULTS: dict[str, dict[str, float | str]] = {
 _AUTOENCODER_SETTINGS = ("autoencoder_epochs", "autoencoder_optimizer", "autoencoder_learning_rate")
 # (setting, values, others): if the setting has one of the values, the others have no effect.
 _WITHOUT_EFFECT: tuple[tuple[str, tuple[object, ...], tuple[str, ...]], ...] = (
-    ("objective", ("lda", "rdlda", "dlda"), ("label_smoothing",)),
+    ("objective", ("lda", "rdlda", "dlda", "gce"), ("label_smoothing",)),
+    ("objective", ("lda", "rdlda", "dlda", "cce", "gce"), ("lda_weight",)),
+    ("objective", ("lda", "rdlda", "dlda", "cce", "joint"), ("gce_q",)),
     ("statistic", ("wilks", "pillai", "hotelling"), ("epsilon",)),
-    ("objective", ("cce",), LDA_SETTINGS),
+    ("objective", ("cce", "gce"), LDA_SETTINGS),
     ("optimizer", ("sgd",), ("filter_learning_rate",)),
     ("schedule", ("one-cycle", "linear"), ("halve_every",)),
     ("flip", (False,), ("flip_order",)),
@@ -56,9 +62,10 @@ class _Settings(BaseModel):
 class ObjectiveSettings(_Settings):
     """The settings of the objective."""
 
-    objective: Literal["lda", "rdlda", "dlda", "cce"] = Field(
+    objective: Objective = Field(
         "lda",
-        description="lda: the general objective; rdlda, dlda: the paper's, with its defaults; cce: cross-entropy.",
+        description="lda: the general objective; rdlda, dlda: the paper's, with its defaults; cce: cross-entropy; "
+        "gce: generalised cross-entropy; joint: cross-entropy plus the general objective.",
     )
     alpha: float = Field(
         1.0, ge=0, le=1, description="Factor applied to the off-diagonal entries of S_W. rdlda defaults to 0.6."
@@ -76,6 +83,15 @@ class ObjectiveSettings(_Settings):
         lt=1,
         description="Label smoothing for cross-entropy: "
         "fraction of the target probability spread uniformly over all classes.",
+    )
+    lda_weight: float = Field(
+        1.0, ge=0, le=1e6, description="Weight of the LDA loss in objective joint, beside cross-entropy with weight 1."
+    )
+    gce_q: float = Field(
+        0.7,
+        gt=0,
+        le=1,
+        description="Exponent q of generalised cross-entropy (1 - p^q) / q, near 0 cross-entropy.",
     )
 
 
@@ -272,10 +288,11 @@ def merged(base: Mapping[str, object], chosen: Mapping[str, object]) -> dict[str
     """Return `base` updated with `chosen`.
 
     If `chosen` changes the objective, alpha and statistic in `base` are dropped, so that the new objective's defaults
-    apply.
+    apply. Objectives lda and joint have the same LDA loss, so a change between these two keeps them.
     """
-    objective = base.get("objective", "lda")
-    if chosen.get("objective", objective) != objective:
+    before = base.get("objective", "lda")
+    now = chosen.get("objective", before)
+    if now != before and {now, before} != {"lda", "joint"}:
         base = {name: value for name, value in base.items() if name not in ("alpha", "statistic")}
     return {**base, **chosen}
 
@@ -284,6 +301,12 @@ def without_effect(config: TrainConfig, given: Collection[str]) -> dict[str, str
     """Return the given settings that have no effect, each with the setting responsible: {"lam": "objective"}."""
     found = [(names, other) for other, values, names in _WITHOUT_EFFECT if getattr(config, other) in values]
     return {name: other for names, other in found for name in names if name in given}
+
+
+def unused_settings(objective: object) -> set[str]:
+    """Return the settings that have no effect with an objective."""
+    found = (names for other, values, names in _WITHOUT_EFFECT if other == "objective" and objective in values)
+    return set().union(*found)
 
 
 def with_absolute_paths(settings: Mapping[str, object]) -> dict[str, object]:

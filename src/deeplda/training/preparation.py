@@ -13,7 +13,7 @@ from deeplda.errors import InputError
 from deeplda.model import no_mirror_image
 from deeplda.networks import check_network
 from deeplda.sampling import sufficient_batch_size
-from deeplda.training.config import RunConfig
+from deeplda.training.config import LDA_OBJECTIVES, RunConfig
 from deeplda.training.parallel import ALONE, World
 from deeplda.training.trainee import model_card
 
@@ -48,7 +48,7 @@ def check_settings(config: RunConfig, data: Data, world: World = ALONE) -> None:
     if min(smallest, config.batch_size) < 2 * world.size:
         what = f"the smallest batch size is {smallest} and the number of processes is {world.size}"
         raise InputError(what, need="at least two samples per process", do="raise --batch-size")
-    if config.objective != "cce" and config.sampler == "stratified":
+    if config.objective in LDA_OBJECTIVES and config.sampler == "stratified":
         _require_two_classes_in_each_batch(config, data)
 
 
@@ -57,7 +57,7 @@ def _require_two_classes_in_each_batch(config: RunConfig, data: Data) -> None:
     counts, batches = np.bincount(data.train.labels), math.ceil(len(data.train) / config.batch_size)
     others = len(data.train) - int(counts.max())
     if batches > others:
-        enough = sufficient_batch_size(config.batch_size, data.train.labels, config.objective)
+        enough = sufficient_batch_size(config.batch_size, data.train.labels, two_classes=True)
         raise InputError(
             f"an epoch has {batches} batches, but only {others} training samples are not of class "
             f"{data.class_names[counts.argmax()]}",
