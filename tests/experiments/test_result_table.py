@@ -273,20 +273,19 @@ def test_the_note_on_the_paper_follows_the_data(tmp_path):
     assert any("150" in note for note in result_table(read_results(sweep)).notes)
 
 
-def test_mirrored_scores_have_columns_of_their_own(tmp_path):
-    sweep = start(
-        tmp_path / "s", settings={"tta": "mirror"}, grid={"objective": ["rdlda"], "alpha": [0.5], "seed": [0]}
-    )
+@pytest.mark.parametrize(("tta", "name"), [("mirror", "mirrored"), ("views", "views")])
+def test_scores_with_augmentation_have_columns_of_their_own(tmp_path, tta, name):
+    sweep = start(tmp_path / "s", settings={"tta": tta}, grid={"objective": ["rdlda"], "alpha": [0.5], "seed": [0]})
     finish(sweep, "rdlda-alpha0.5-seed0", 0.5, 0.7)
     file = sweep / "trials" / "rdlda-alpha0.5-seed0" / "metrics.jsonl"
     row = json.loads(file.read_text())
     better = {"hyperplanes": {"accuracy": 0.75, "balanced_accuracy": 0.5}}
-    row["mirrored"] = {"validation": row["validation"], "test": row["test"] | {"predictors": better}}
+    row[name] = {"validation": row["validation"], "test": row["test"] | {"predictors": better}}
     file.write_text(json.dumps(row) + "\n")
     text = format_table(result_table(read_results(sweep)), "csv")
     found = {line["predictor"]: line["test_percent"] for line in csv.DictReader(io.StringIO(text))}
     assert found["hyperplanes"] == "70.0000"
-    assert found["hyperplanes mirrored"] == "75.0000"
+    assert found[f"hyperplanes {name}"] == "75.0000"
 
 
 def test_objectives_are_labelled_by_what_was_optimised(tmp_path):

@@ -39,7 +39,8 @@ class RunGroup:
         alpha, statistic: None for cross-entropy and generalised cross-entropy.
         other: further settings that differ between the sweep's trials.
         validation: the primary predictor's accuracy by seed; model selection uses only this.
-        test: accuracy by predictor, then by seed; "NAME mirrored" averages over each image and its mirror image.
+        test: accuracy by predictor, then by seed; "NAME mirrored" and "NAME views" are with test-time
+            augmentation.
         runs: run folders by seed.
     """
 
@@ -98,8 +99,9 @@ class _FinishedTrial:
     def test_accuracies(self) -> dict[str, float]:
         """Return the accuracy by predictor; the primary predictor comes first."""
         found = {name: scores.accuracy for name, scores in self.test.predictors.items()}
-        if mirrored := self.summary.mirrored.get("test"):
-            found |= {f"{name} mirrored": scores.accuracy for name, scores in mirrored.predictors.items()}
+        if augmented := self.summary.augmented_test:
+            kind, scores = augmented
+            found |= {f"{name} {kind}": found.accuracy for name, found in scores.predictors.items()}
         return found
 
 
