@@ -38,7 +38,7 @@ def load(path: str | Path, *, network: str | nn.Module | None = None, device: st
     card, state = read_folder(folder, lambda: _read(folder, network))
     _check_sizes(card, state, folder, own_network=isinstance(network, nn.Module) or ":" in card.network)
     if not isinstance(network, nn.Module):
-        network = build_network(card.network, card.sample_shape, card.embedding_dim, width=card.width)
+        network = build_network(**card._architecture())
     model = _empty_model(card, network)
     _load_weights(model, state, folder / "weights.safetensors")
     return model._place(torch.device(device)).eval()
@@ -73,7 +73,7 @@ def _check_sizes(card: ModelCard, state: dict[str, Tensor], folder: Path, *, own
     try:
         network: nn.Module = nn.Identity()
         if not own_network:
-            network = outline_network(card.network, card.sample_shape, card.embedding_dim, width=card.width)
+            network = outline_network(**card._architecture())
         declared = outline(lambda: _empty_model(card, network))
     except InputError as error:
         raise InputError(f"model.json in {folder} cannot be used: {error}") from None

@@ -183,6 +183,8 @@ def test_advice_for_a_stuck_eigenvalue_fits_the_settings():
     assert "lower the learning rate" not in only(rows, learning_rate=3, optimizer="muon").do
     both = "--learning-rate 3 --filter-learning-rate 0.024 (30 and 0.24 here)"
     assert both in only(rows, learning_rate=30, optimizer="muon").do
+    own = "--learning-rate 3 --head-learning-rate 0.5 (30 and 5 here)"
+    assert own in only(rows, learning_rate=30, head_learning_rate=5).do
 
 
 def test_eigenvalues_of_zero_are_a_flat_output():

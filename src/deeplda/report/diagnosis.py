@@ -437,15 +437,16 @@ def _highest_rate(config: RunConfig) -> float:
 def _lower_rate(config: RunConfig) -> str:
     """Return the command-line option that divides the learning rate by ten, capped at the default.
 
-    For muon, return the options that divide both learning rates by ten.
+    If filters (for muon), the output layer or biases have a rate of their own, return the options that divide all rates
+    by ten.
     """
-    if config.optimizer == "muon":
-        filters = config.filter_learning_rate
-        return (
-            f"--learning-rate {config.learning_rate / 10:.3g} --filter-learning-rate {filters / 10:.3g} "
-            f"({config.learning_rate:g} and {filters:g} here)"
-        )
-    return f"--learning-rate {min(config.learning_rate / 10, _DEFAULT_RATE):.3g} ({config.learning_rate:g} here)"
+    names = ["head_learning_rate", "bias_learning_rate"]
+    names = ["learning_rate", *(["filter_learning_rate"] if config.optimizer == "muon" else []), *names]
+    rates = {name: rate for name in names if (rate := getattr(config, name)) is not None}
+    if len(rates) == 1:
+        return f"--learning-rate {min(config.learning_rate / 10, _DEFAULT_RATE):.3g} ({config.learning_rate:g} here)"
+    options = " ".join(f"--{name.replace('_', '-')} {rate / 10:.3g}" for name, rate in rates.items())
+    return f"{options} ({' and '.join(f'{rate:g}' for rate in rates.values())} here)"
 
 
 def _is(count: int) -> str:

@@ -24,7 +24,7 @@ from deeplda.subclasses import SubclassMap
 from deeplda.training.config import LDA_OBJECTIVES, SOFTMAX_OBJECTIVES, FitConfig
 from deeplda.training.criteria import build_criterion, lda_part
 from deeplda.training.evaluation import Watch, evaluate, gather_statistics, unwatched
-from deeplda.training.metrics import FinalScores, Scores, Spectrum
+from deeplda.training.metrics import AUGMENTED, FinalScores, Scores, Spectrum
 from deeplda.training.optim import build_optimizer
 from deeplda.training.parallel import ALONE, World
 
@@ -101,13 +101,13 @@ class Classifier:
             class_names=list(data.class_names),
             train_counts=np.bincount(classes, minlength=len(data.class_names)).tolist(),
         )
-        if self.config.tta is None:
+        if (tta := self.config.tta) is None:
             return scores
-        mirrored = {
-            "validation": evaluate(self.model, data.val, world=self.world, mirror=True),
-            "test": evaluate(self.model, data.test, watch, self.world, mirror=True),
+        augmented = {
+            "validation": evaluate(self.model, data.val, world=self.world, tta=tta),
+            "test": evaluate(self.model, data.test, watch, self.world, tta=tta),
         }
-        return scores.model_copy(update={"mirrored": mirrored})
+        return scores.model_copy(update={AUGMENTED[tta]: augmented})
 
     def flops(self, sample_shape: tuple[int, ...]) -> int:
         """Return the number of floating-point operations in the forward and backward pass of one sample."""
@@ -177,7 +177,7 @@ def build_trainee(
     groups, outputs = len(card.subclass_map), card.embedding_dim
     with preserved_generators():
         torch.manual_seed(config.seed)
-        network = network or build_network(card.network, card.sample_shape, outputs, width=card.width)
+        network = network or build_network(**card._architecture())
         scored = config.objective in SOFTMAX_OBJECTIVES
         head = nn.Linear(outputs, groups) if scored and outputs != groups else nn.Identity()
     if world.size > 1 and device.type == "cuda":
@@ -190,7 +190,7 @@ def build_trainee(
         network.start_from(model.normalisation.prepare(torch.from_numpy(some).to(device)))
     trained = _NetworkAndHead(model.network, head).to(device)
     parallel = trained if world.size == 1 else _parallel(trained)
-    optimizer = build_optimizer(config, trained)
+    optimizer = build_optimizer(config, trained, _output_parameters(network, head))
     # In eval mode, the loss does not communicate with other ranks, so a single process trains alone even if the
     # caller's program has a process group.
     criterion = build_criterion(config, data.train, groups, world).to(device).train(world.size > 1)
@@ -215,6 +215,8 @@ def model_card(config: FitConfig, data: Data, subclasses: SubclassMap | None = N
         network=config.network or default_network(data.sample_shape),
         width=config.width,
         embedding_dim=outputs,
+        head=config.head,
+        logit_scale=config.logit_scale,
         sample_shape=data.sample_shape,
         class_names=data.class_names,
         predictors=predictors_of(config),
@@ -231,6 +233,12 @@ def predictors_of(config: FitConfig) -> tuple[PredictorName, ...]:
     """Return the predictors of the objective; the first one makes the decisions."""
     softmax: tuple[PredictorName, ...] = ("softmax",) if config.objective in SOFTMAX_OBJECTIVES else ()
     return softmax + (LDA_PREDICTORS if config.objective in LDA_OBJECTIVES else ())
+
+
+def _output_parameters(network: nn.Module, head: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters of a built-in network's output layers and of the head on top of them."""
+    layers = [getattr(network, name) for name in getattr(network, "output_layers", ())]
+    return [parameter for layer in (*layers, head) if layer is not None for parameter in layer.parameters()]
 
 
 def _parallel(trained: nn.Module) -> DistributedDataParallel:
