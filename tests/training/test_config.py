@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deeplda.errors import InputError
-from deeplda.training.config import RunConfig, merged, without_effect
+from deeplda.training.config import AutoencoderConfig, RunConfig, merged, without_effect
 from deeplda.training.optim import learning_rate
 
 
@@ -71,6 +71,8 @@ def test_dlda_is_alpha_one():
         ),
         ({"filter_learning_rate": 0.1, "optimizer": "muon", "halve_every": 3, "schedule": "halving"}, {}),
         ({"flip_order": "alternating"}, {"flip_order": "flip"}),
+        ({"noise_kind": "pairs"}, {"noise_kind": "label_noise"}),
+        ({"noise_kind": "pairs", "label_noise": 0.1}, {}),
         ({"flip_order": "alternating", "flip": True}, {}),
         (
             {"cluster_starts": 3, "autoencoder_epochs": 2},
@@ -90,6 +92,14 @@ def test_lda_and_joint_share_alpha_and_statistic():
     assert merged(quick, {"objective": "rdlda"}) == {"objective": "rdlda", "lam": 0.1}
     assert merged(quick, {"objective": "gce"}) == {"objective": "gce", "lam": 0.1}
     assert merged({"statistic": "pillai"}, {"objective": "joint"}) == {"objective": "joint", "statistic": "pillai"}
+
+
+def test_an_autoencoder_has_no_settings_for_label_noise():
+    """Its batches depend on the labels, so it is the fingerprint of the data that tells one from the other."""
+    clean, noisy = (AutoencoderConfig.of(RunConfig(split_seed=3, label_noise=noise)) for noise in (0.0, 0.4))
+    assert noisy.to_toml() == clean.to_toml()
+    assert clean.split_seed == 3
+    assert "noise" not in clean.to_toml()
 
 
 def test_the_papers_schedule_halves():
