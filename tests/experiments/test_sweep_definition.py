@@ -129,6 +129,12 @@ def test_a_search_needs_an_objective_with_alpha(objective):
         SweepDefinition.parse({"settings": {"objective": objective}, "search": {"trials": 1}}, "it")
 
 
+@pytest.mark.parametrize("objective", ["lda", "rdlda", "joint"])
+def test_a_search_draws_for_the_objective_it_was_given(objective):
+    definition = SweepDefinition.parse({"settings": {"objective": objective}, "search": {"trials": 1}}, "it")
+    assert definition.config({"alpha": 0.5, "statistic": "pillai"}).objective == objective
+
+
 @pytest.mark.parametrize("file", sorted(RESULTS.glob("*/trials.csv")), ids=lambda file: file.parent.name)
 def test_committed_definitions_describe_the_trials_that_were_run(file):
     definition = SweepDefinition.read(file.with_name("sweep.toml"))
