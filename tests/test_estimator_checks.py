@@ -13,6 +13,8 @@ FAST = {"max_epochs": 10}
     [
         DeepLDAClassifier(),
         DeepLDAClassifier(objective="cce", **FAST),
+        DeepLDAClassifier(objective="gce", gce_q=0.5, **FAST),
+        DeepLDAClassifier(objective="joint", statistic="pillai", lda_weight=0.5, **FAST),
         DeepLDAClassifier(statistic="pillai", predictor="classic_lda", class_weight="balanced", **FAST),
         SubclassDeepLDAClassifier(),
         DeepLDAClassifier(

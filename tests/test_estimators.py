@@ -146,6 +146,29 @@ class TestAnswers:
         assert classifier.predict(iris[0]).tolist() == chosen.predict(embedding).tolist()
         assert classifier.score(*iris) > 0.9
 
+    @pytest.mark.parametrize("predictor", [None, "softmax", "hyperplanes", "classic_lda"])
+    def test_joint_has_all_predictors_and_decides_by_softmax_unless_told_otherwise(self, iris, tmp_path, predictor):
+        classifier = DeepLDAClassifier(objective="joint", predictor=predictor, **FAST).fit(*iris)
+        assert set(classifier.model_.card.predictors) == {"softmax", "hyperplanes", "nearest_mean", "classic_lda"}
+        embedding = torch.as_tensor(classifier.model_.transform(iris[0]))
+        expected = embedding
+        if predictor not in (None, "softmax"):
+            expected = classifier.model_._named_predictor(predictor).decision_function(embedding)
+        np.testing.assert_allclose(classifier.decision_function(iris[0]), expected, rtol=1e-9)
+        assert classifier.score(*iris) > 0.8
+        classifier.save(tmp_path / "joint")
+        again = DeepLDAClassifier.load(tmp_path / "joint")
+        np.testing.assert_array_equal(again.predict_proba(iris[0]), classifier.predict_proba(iris[0]))
+        assert again.get_params()["predictor"] == predictor
+
+    def test_the_weights_of_the_losses_change_the_training(self, iris):
+        def losses(**settings):
+            return DeepLDAClassifier(**settings, **FAST).fit(*iris).loss_curve_
+
+        assert losses(objective="joint") != losses(objective="joint", lda_weight=0.5)
+        assert losses(objective="gce") != losses(objective="gce", gce_q=0.5)
+        assert losses(objective="gce", gce_q=1e-9) == pytest.approx(losses(objective="cce"), rel=1e-3)
+
     def test_coordinates_are_those_of_lda_on_the_embedding(self, iris):
         classifier = DeepLDAClassifier(alpha=1.0, lam=0.0, **FAST).fit(*iris)
         coordinates, embedding = classifier.transform(iris[0]), classifier.model_.transform(iris[0])
@@ -285,6 +308,9 @@ class TestSettings:
             ({"statistic": "median"}, "statistic is 'median'"),
             ({"objective": "hinge"}, "objective is 'hinge'"),
             ({"predictor": "tree"}, "predictor .*'tree'"),
+            ({"predictor": "softmax"}, "predictor must be None or one of hyperplanes, .*'softmax'"),
+            ({"objective": "joint", "embedding_dim": 2}, "embedding_dim is 2, but objective joint"),
+            ({"gce_q": 0}, "gce_q is 0"),
             ({"max_epochs": 0}, "max_epochs .*0"),
             ({"batch_size": 1}, "batch_size .*1"),
             ({"batch_size": 2.5}, "batch_size .*2.5"),

@@ -42,7 +42,7 @@ def test_nothing_there(tmp_path):
         ({"embedding_dim": 5}, "does not fit model.json"),
         ({"embedding_dim": 0}, "embedding_dim"),
         ({"predictors": ["oracle"]}, "predictors"),
-        ({"predictors": ["softmax", "hyperplanes"]}, "softmax"),
+        ({"predictors": ["softmax", "hyperplanes"]}, "does not fit model.json"),
         ({"predictors": ["nearest_mean"], "scatter": "dorfer", "class_weight": "balanced"}, "dorfer"),
         ({"sample_shape": [-1, 8, 8]}, "sample_shape"),
         ({"predictors": ["nearest_mean"]}, "does not fit model.json"),

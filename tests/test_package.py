@@ -20,7 +20,7 @@ LAYERS = [
     ["core"],
     ["losses", "predictors", "sampling"],
     ["objective"],
-    ["networks", "subclasses", "data"],
+    ["networks", "subclasses", "data", "views"],
     ["model_card"],
     ["model"],
     ["loading"],

@@ -11,6 +11,8 @@ from torch import nn
 
 from deeplda.core.options import Scatter, StatisticName
 from deeplda.estimators import DeepLDAClassifier, NetworkFactory
+from deeplda.model_card import PredictorName
+from deeplda.training.config import Objective
 
 
 def subclass_classifier(stacklevel: int) -> type[DeepLDAClassifier]:
@@ -40,13 +42,15 @@ class SubclassDeepLDAClassifier(DeepLDAClassifier):
         subclass_decision: Literal["argmax", "sum"] = "argmax",
         autoencoder_epochs: int = 20,
         network: str | nn.Module | NetworkFactory | None = None,
-        objective: Literal["lda", "rdlda", "dlda", "cce"] = "lda",
+        objective: Objective = "lda",
         alpha: float | None = None,
         statistic: StatisticName | None = None,
         lam: float = 1e-3,
         epsilon: float = 1.0,
         scatter: Scatter = "pooled",
-        predictor: Literal["hyperplanes", "nearest_mean", "classic_lda"] = "hyperplanes",
+        lda_weight: float = 1.0,
+        gce_q: float = 0.7,
+        predictor: PredictorName | None = None,
         embedding_dim: int | None = None,
         max_epochs: int = 100,
         batch_size: int = 200,
@@ -68,6 +72,8 @@ class SubclassDeepLDAClassifier(DeepLDAClassifier):
             lam=lam,
             epsilon=epsilon,
             scatter=scatter,
+            lda_weight=lda_weight,
+            gce_q=gce_q,
             predictor=predictor,
             embedding_dim=embedding_dim,
             subclasses=subclasses,

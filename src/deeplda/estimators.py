@@ -37,28 +37,27 @@ from deeplda.estimator_files import (
 from deeplda.estimator_inputs import build_own, code_name, hold_out, loop_part
 from deeplda.io import expanded
 from deeplda.model import Normalisation
-from deeplda.model_card import read_card
+from deeplda.model_card import LDA_PREDICTORS, PredictorName, read_card
 from deeplda.networks.inspection import output_width
 from deeplda.output_folder import unchanged
 from deeplda.predictors import discriminant_directions
 from deeplda.sampling import sufficient_batch_size
-from deeplda.training.config import FitConfig
+from deeplda.training.config import LDA_OBJECTIVES, FitConfig, Objective
 from deeplda.training.evaluation import gather_statistics
 from deeplda.training.loop import run_epochs
 from deeplda.training.metrics import EpochRow, Scores
 from deeplda.training.progress import Progress, TerminalProgress
 from deeplda.training.run_folder import MemoryRun
 from deeplda.training.subclass_stage import find_subclasses, on_subclasses
-from deeplda.training.trainee import Classifier, build_trainee
+from deeplda.training.trainee import Classifier, build_trainee, predictors_of
 
 NetworkFactory = Callable[[tuple[int, ...], int], nn.Module]
 
-_PREDICTORS = ("hyperplanes", "nearest_mean", "classic_lda")
 # Parameters that have the same names as training settings; None leaves a setting at its default.
 _SETTINGS = (
-    "objective", "alpha", "lam", "epsilon", "statistic", "scatter", "embedding_dim", "learning_rate", "weight_decay",
-    "subclasses", "cluster_on", "cluster_starts", "smallest_cluster", "subclass_decision", "autoencoder_epochs",
-    "device",
+    "objective", "alpha", "lam", "epsilon", "statistic", "scatter", "lda_weight", "gce_q", "embedding_dim",
+    "learning_rate", "weight_decay", "subclasses", "cluster_on", "cluster_starts", "smallest_cluster",
+    "subclass_decision", "autoencoder_epochs", "device",
 )  # fmt: skip
 # Other dtypes are converted to the first one. Tabular data needs float64; images stay as small as they are.
 _DTYPES = [np.float64, np.float32, np.uint8]
@@ -84,9 +83,10 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         None selects an MLP for feature vectors and a convolutional network for images. A string names a network, as in
         `deeplda train --network`. If a module is passed, a copy of it is trained in float32, starting from its current
         weights. A callable is called as `network(sample_shape, embedding_dim)` and returns the module to train.
-    objective : {"lda", "rdlda", "dlda", "cce"}, default="lda"
+    objective : {"lda", "rdlda", "dlda", "cce", "gce", "joint"}, default="lda"
         "lda" is the general discriminant objective, "rdlda" and "dlda" are the paper's two objectives with the paper's
-        defaults, and "cce" is cross-entropy.
+        defaults, "cce" is cross-entropy, "gce" is generalised cross-entropy, which is more robust to wrong labels, and
+        "joint" is cross-entropy plus `lda_weight` times the general objective on the same outputs.
     alpha : float, default=None
         As in `DeepLDALoss`. None means 1, or 0.6 for objective "rdlda".
     statistic : {"wilks", "smallest", "pillai", "hotelling"}, default=None
@@ -94,11 +94,16 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         data with only a few hundred samples.
     lam, epsilon, scatter
         As in `DeepLDALoss`.
-    predictor : {"hyperplanes", "nearest_mean", "classic_lda"}, default="hyperplanes"
-        The predictor that makes decisions on the embedding. Objective "cce" always uses softmax.
+    lda_weight : float, default=1.0
+        Weight of the discriminant objective in "joint".
+    gce_q : float, default=0.7
+        Exponent of generalised cross-entropy, (1 - p^q) / q, from 0 (exclusive; near 0 it is cross-entropy) to 1.
+    predictor : {"hyperplanes", "nearest_mean", "classic_lda", "softmax"}, default=None
+        The predictor that makes decisions on the embedding. None means softmax for objective "joint", otherwise
+        hyperplanes. Objectives "cce" and "gce" always use softmax, and only "joint" has all four.
     embedding_dim : int, default=None
         Width of the embedding. None means the number of classes or subclasses or, if `network` is a module, its output
-        width.
+        width. Objective "joint" needs one output per class or subclass.
     subclasses : int or "auto", default=1
         Split each class into this many subclasses by k-means and train the network to separate all of them; "auto"
         chooses 1 to 4 for each class by the silhouette. Useful if classes consist of several groups.
@@ -158,8 +163,8 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     loss_curve_ : list of float, of length n_iter_
         Mean loss of each epoch. Discriminant losses are usually negative.
     validation_scores_ : list of float, of length n_iter_
-        Accuracy on the held-out samples after each epoch, measured with hyperplanes, or with softmax for "cce". Defined
-        only with `early_stopping`.
+        Accuracy on the held-out samples after each epoch, measured with hyperplanes, or with softmax for "cce", "gce"
+        and "joint". Defined only with `early_stopping`.
     xbar_ : ndarray of shape (embedding_dim,)
         Mean embedding of the training samples.
     scalings_ : ndarray of shape (embedding_dim, n_components)
@@ -180,13 +185,15 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         self,
         *,
         network: str | nn.Module | NetworkFactory | None = None,
-        objective: Literal["lda", "rdlda", "dlda", "cce"] = "lda",
+        objective: Objective = "lda",
         alpha: float | None = None,
         statistic: StatisticName | None = None,
         lam: float = 1e-3,
         epsilon: float = 1.0,
         scatter: Scatter = "pooled",
-        predictor: Literal["hyperplanes", "nearest_mean", "classic_lda"] = "hyperplanes",
+        lda_weight: float = 1.0,
+        gce_q: float = 0.7,
+        predictor: PredictorName | None = None,
         embedding_dim: int | None = None,
         subclasses: int | Literal["auto"] = 1,
         cluster_on: Literal["inputs", "autoencoder"] | None = None,
@@ -213,6 +220,8 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         self.lam = lam
         self.epsilon = epsilon
         self.scatter = scatter
+        self.lda_weight = lda_weight
+        self.gce_q = gce_q
         self.predictor = predictor
         self.embedding_dim = embedding_dim
         self.subclasses = subclasses
@@ -380,8 +389,6 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
                 raise InputError(f"{name} must be an integer of at least {least}, got {value!r}")
-        if self.predictor not in _PREDICTORS:
-            raise InputError(f"predictor must be one of {', '.join(_PREDICTORS)}, got {self.predictor!r}")
         settings = {name: plain(getattr(self, name)) for name in _SETTINGS}
         if self.subclasses != 1 and self.embedding_dim is None:
             settings["embedding_dim"] = "subclasses"
@@ -394,7 +401,11 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             "seed": seed,
         }
         given = {name: value for name, value in settings.items() if value is not None}
-        return FitConfig.parse(given, type(self).__name__)
+        config = FitConfig.parse(given, type(self).__name__)
+        choices = predictors_of(config)
+        if self.predictor not in (None, *choices, *LDA_PREDICTORS):
+            raise InputError(f"predictor must be None or one of {', '.join(choices)}, got {self.predictor!r}")
+        return config
 
     def _log_class_weights(self, labels: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the values that class weights add to the scores, (C,).
@@ -405,7 +416,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         if self.class_weight is None:
             return np.zeros(len(self.classes_))
         if _is_balanced(self.class_weight):
-            by_frequency = self.objective != "cce" and self.predictor == "classic_lda"
+            by_frequency = self.objective in LDA_OBJECTIVES and self.predictor == "classic_lda"
             counts = np.bincount(labels, minlength=len(self.classes_))
             return -np.log(counts) if by_frequency else np.zeros(len(self.classes_))
         if not isinstance(self.class_weight, Mapping):
@@ -429,7 +440,8 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
                     data, subclasses = on_subclasses(data, clusters), clusters.map
                 groups = len(subclasses or data.class_names)
                 network, width = self._own_network(data.sample_shape, groups, config.seed)
-                batch_size = sufficient_batch_size(config.batch_size, data.train.labels, config.objective)
+                lda = config.objective in LDA_OBJECTIVES
+                batch_size = sufficient_batch_size(config.batch_size, data.train.labels, two_classes=lda)
                 width_of_own = {"embedding_dim": width} if network else {}
                 config = config.model_copy(update={"batch_size": batch_size} | width_of_own)
                 # Feature vectors are already standardised.
@@ -479,7 +491,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         update: dict[str, object] = {}
         if self.network is not None and not isinstance(self.network, str):
             update["network"] = code_name(self.network)
-        if self.objective != "cce":
+        if self.predictor in card.predictors:
             update["predictors"] = (self.predictor, *(name for name in card.predictors if name != self.predictor))
         model.card = card.model_copy(update=update)
         model.predictor.bias += torch.as_tensor(log_weights[list(card.subclass_map.parents)]).to(model.predictor.bias)

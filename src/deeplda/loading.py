@@ -40,7 +40,7 @@ def load(path: str | Path, *, network: str | nn.Module | None = None, device: st
         card, state = _read(folder, network)
     _check_sizes(card, state, folder, own_network=isinstance(network, nn.Module) or ":" in card.network)
     if not isinstance(network, nn.Module):
-        network = build_network(card.network, card.sample_shape, card.embedding_dim, width=card.width)
+        network = build_network(**card._architecture())
     model = _empty_model(card, network)
     _load_weights(model, state, folder / "weights.safetensors")
     return model._place(torch.device(device)).eval()
@@ -75,7 +75,7 @@ def _check_sizes(card: ModelCard, state: dict[str, Tensor], folder: Path, *, own
     try:
         network: nn.Module = nn.Identity()
         if not own_network:
-            network = outline_network(card.network, card.sample_shape, card.embedding_dim, width=card.width)
+            network = outline_network(**card._architecture())
         declared = outline(lambda: _empty_model(card, network))
     except InputError as error:
         raise InputError(f"model.json in {folder} cannot be used: {error}") from None
@@ -126,7 +126,7 @@ def _checked_statistics(state: dict[str, Tensor], card: ModelCard, file: Path) -
         shapes["weighted"] = (d, d)
         scatters.append("weighted")
     if (
-        "softmax" in card.predictors
+        set(card.predictors) == {"softmax"}
         or any(name not in state or state[name].shape != shape for name, shape in shapes.items())
         or any(state[name].dtype != torch.float64 or not state[name].isfinite().all() for name in [*shapes][1:])
         or state["classes"].dtype != torch.int64

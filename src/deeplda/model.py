@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -13,12 +13,14 @@ from pydantic import ValidationError
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from deeplda.core.options import check_choice
 from deeplda.errors import InputError
 from deeplda.io import expanded
 from deeplda.model_card import ModelCard, PredictorName, first_problem
 from deeplda.networks.inspection import output_width, zero_sample
 from deeplda.output_folder import OutputFolder
 from deeplda.predictors import ClassicLDA, FeatureStatistics, Hyperplanes, LinearPredictor, NearestMean, Softmax
+from deeplda.views import Views, averaged
 
 __all__ = ["Model", "ModelCard"]
 
@@ -40,8 +42,9 @@ class Model(nn.Module):
     """A network together with everything it needs to classify raw samples.
 
     Inputs are arrays or tensors in the form of the training data: images N x C x H x W, as uint8 or as floats in the
-    same range 0..255, or feature vectors N x features. With `mirror`, the embeddings of
-    each image and its mirror image are averaged, at twice the cost.
+    same range 0..255, or feature vectors N x features. With `tta="mirror"`, the embeddings of each image and its mirror
+    image are averaged, at twice the cost; with `tta="views"`, those of six views, of which four are shifted by a pixel.
+    `mirror=True` is the same as `tta="mirror"`.
 
     Create a model with `from_parts` after your own training loop, or read one with `deeplda.load`.
 
@@ -137,7 +140,7 @@ class Model(nn.Module):
 
     @property
     def statistics(self) -> FeatureStatistics | None:
-        """Statistics of the embedded training set; None for a model trained with cross-entropy."""
+        """Statistics of the embedded training set; None for a model trained with cross-entropy alone."""
         return self.predictor._statistics
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -145,41 +148,56 @@ class Model(nn.Module):
         embedding: Tensor = self.network(self.normalisation.prepare(inputs))
         return embedding
 
-    def transform(self, inputs: Tensor | NDArray[np.generic], *, mirror: bool = False) -> NDArray[np.float32]:
+    def transform(
+        self, inputs: Tensor | NDArray[np.generic], *, tta: Views | None = None, mirror: bool = False
+    ) -> NDArray[np.float32]:
         """Return the embeddings (n, embedding_dim) of inputs (n, *sample_shape)."""
-        return self._collect(lambda embedding: embedding, inputs, mirror=mirror)
+        return self._collect(lambda embedding: embedding, inputs, tta=tta, mirror=mirror)
 
-    def predict(self, inputs: Tensor | NDArray[np.generic], *, mirror: bool = False) -> NDArray[np.str_]:
+    def predict(
+        self, inputs: Tensor | NDArray[np.generic], *, tta: Views | None = None, mirror: bool = False
+    ) -> NDArray[np.str_]:
         """Return the class name of each sample, (n,)."""
-        names: NDArray[np.str_] = np.asarray(self.class_names)[self.predict_proba(inputs, mirror=mirror).argmax(1)]
+        best = self.predict_proba(inputs, tta=tta, mirror=mirror).argmax(1)
+        names: NDArray[np.str_] = np.asarray(self.class_names)[best]
         return names
 
-    def predict_proba(self, inputs: Tensor | NDArray[np.generic], *, mirror: bool = False) -> NDArray[np.float64]:
+    def predict_proba(
+        self, inputs: Tensor | NDArray[np.generic], *, tta: Views | None = None, mirror: bool = False
+    ) -> NDArray[np.float64]:
         """Return the probability of each class, (n, C), in the order of `class_names`."""
-        return self._collect(lambda embedding: self.class_scores(embedding).softmax(1), inputs, mirror=mirror)
+        return self._collect(lambda embedding: self.class_scores(embedding).softmax(1), inputs, tta=tta, mirror=mirror)
 
-    def predict_subclasses(self, inputs: Tensor | NDArray[np.generic], *, mirror: bool = False) -> NDArray[np.str_]:
+    def predict_subclasses(
+        self, inputs: Tensor | NDArray[np.generic], *, tta: Views | None = None, mirror: bool = False
+    ) -> NDArray[np.str_]:
         """Return the subclass of each sample, (n,): "cat/1" is the second of "cat"; an unsplit class is just "cat"."""
-        scores = self._collect(self.predictor.decision_function, inputs, mirror=mirror)
+        scores = self._collect(self.predictor.decision_function, inputs, tta=tta, mirror=mirror)
         names: NDArray[np.str_] = np.asarray(self.card.subclass_map.names(self.class_names))[scores.argmax(1)]
         return names
 
-    def mahalanobis(self, inputs: Tensor | NDArray[np.generic], *, mirror: bool = False) -> NDArray[np.float64]:
+    def mahalanobis(
+        self, inputs: Tensor | NDArray[np.generic], *, tta: Views | None = None, mirror: bool = False
+    ) -> NDArray[np.float64]:
         """Return the distance from each sample to the nearest class, (n,); it is large if a sample belongs to no class.
 
         Raises InputError if the model has no statistics.
         """
         self._require_statistics()
-        return self._collect(self.predictor.mahalanobis, inputs, mirror=mirror)
+        return self._collect(self.predictor.mahalanobis, inputs, tta=tta, mirror=mirror)
 
     def add_class(self, inputs: Tensor | NDArray[np.generic], name: str) -> None:
         """Add a class from a few examples (n, *sample_shape), without retraining the network.
 
         The predictors are refitted with their default priors, so priors that you or an estimator set are lost.
 
-        Raises InputError if a class with that name already exists or the model has no statistics.
+        Raises InputError if a class with that name already exists, the model has no statistics, or it has a softmax
+        predictor, whose layer is trained.
         """
         statistics = self._require_statistics()
+        if "softmax" in self.card.predictors:
+            what = "a class cannot be added to a model with softmax, whose layer is trained for its classes"
+            raise InputError(f"{what}: train with --objective lda")
         if not isinstance(name, str) or not name:
             raise InputError(f"the class name is {name!r}, need a non-empty string: pass {str(name) or 'new'!r}")
         if name in self.class_names:
@@ -206,7 +224,9 @@ class Model(nn.Module):
         return self.card.subclass_map.class_scores(scores)
 
     @torch.no_grad()
-    def embeddings(self, inputs: Tensor | NDArray[np.generic], *, mirror: bool = False) -> Iterator[Tensor]:
+    def embeddings(
+        self, inputs: Tensor | NDArray[np.generic], *, tta: Views | None = None, mirror: bool = False
+    ) -> Iterator[Tensor]:
         """Yield the embeddings in batches, computed in eval mode on the model's device.
 
         Raises InputError if the inputs have the wrong shape, contain NaN or infinity, or are images scaled to 0..1
@@ -216,13 +236,16 @@ class Model(nn.Module):
         if tuple(inputs.shape[1:]) != self.card.sample_shape:
             needed = f"(n, {', '.join(map(str, self.card.sample_shape))}), the shape of the training data"
             raise InputError(f"inputs has shape {tuple(inputs.shape)}, need {needed}")
-        if mirror and len(self.card.sample_shape) != 3:
-            raise InputError(no_mirror_image(self.card.sample_shape))
+        tta = tta or ("mirror" if mirror else None)
+        if tta is not None:
+            check_choice("tta", tta, get_args(Views), or_else="None")
+            if len(self.card.sample_shape) != 3:
+                raise InputError(no_views(self.card.sample_shape))
         self._check_values(inputs)
         self.eval()
         for start in range(0, len(inputs), _BATCH):
             batch = _as_tensor(inputs[start : start + _BATCH]).to(self.normalisation.mean.device)
-            yield (self(batch) + self(batch.flip(-1))) / 2 if mirror else self(batch)
+            yield averaged(self, batch, tta)
 
     def save(self, path: str | Path) -> None:
         """Write a new model folder atomically, for `deeplda.load`. Raises InputError if the path exists."""
@@ -231,10 +254,15 @@ class Model(nn.Module):
             self._write(folder)
 
     def _collect(
-        self, function: Callable[[Tensor], Tensor], inputs: Tensor | NDArray[np.generic], *, mirror: bool = False
+        self,
+        function: Callable[[Tensor], Tensor],
+        inputs: Tensor | NDArray[np.generic],
+        *,
+        tta: Views | None = None,
+        mirror: bool = False,
     ) -> NDArray[Any]:
         """Apply `function` to the embeddings and return the results as one array, even if there are no inputs."""
-        found = [function(embedding).cpu().numpy() for embedding in self.embeddings(inputs, mirror=mirror)]
+        found = [function(embedding).cpu().numpy() for embedding in self.embeddings(inputs, tta=tta, mirror=mirror)]
         nothing = self.normalisation.mean.new_empty((0, self.card.embedding_dim))
         return np.concatenate(found or [function(nothing).cpu().numpy()])
 
@@ -244,14 +272,18 @@ class Model(nn.Module):
         return predictor
 
     def _fit_statistics(self, statistics: FeatureStatistics) -> None:
-        """Fit every predictor from the statistics of the embedded training set, and store the statistics."""
+        """Fit every predictor except softmax from the statistics of the embedded training set, and store these."""
         for name in self.card.predictors:
-            self._named_predictor(name).fit_statistics(statistics)
+            predictor = self._named_predictor(name)
+            if isinstance(predictor, Softmax):
+                predictor._statistics = statistics
+            else:
+                predictor.fit_statistics(statistics)
 
     def _require_statistics(self) -> FeatureStatistics:
         """Return the statistics of the embedded training set. Raises InputError if there are none."""
         if self.statistics is None:
-            what = "the model has no statistics of its training set, like all models trained with cross-entropy"
+            what = "the model has no statistics of its training set, like all models trained with cross-entropy alone"
             raise InputError(f"{what}: train with --objective lda")
         return self.statistics
 
@@ -338,9 +370,10 @@ class Normalisation(nn.Module):
             buffer.copy_(values.expand(len(buffer)).view_as(buffer))
 
 
-def no_mirror_image(sample_shape: Sequence[int]) -> str:
-    """Return the error message for mirroring samples that are not images."""
-    return f"only images can be mirrored, but the samples have shape {tuple(sample_shape)}: omit --tta or mirror=True"
+def no_views(sample_shape: Sequence[int]) -> str:
+    """Return the error message for test-time augmentation of samples that are not images."""
+    what = f"only images can be mirrored or shifted, but the samples have shape {tuple(sample_shape)}"
+    return f"{what}: omit tta or mirror"
 
 
 def _predictor_name(predictor: LinearPredictor) -> PredictorName:

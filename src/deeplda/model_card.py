@@ -10,9 +10,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from deeplda.core.options import ClassWeight, Scatter, check_regularisation
 from deeplda.errors import InputError
 from deeplda.io import read_small
+from deeplda.networks.layers import Head
+from deeplda.networks.registry import Architecture
 from deeplda.subclasses import SubclassMap
 
 PredictorName = Literal["hyperplanes", "nearest_mean", "classic_lda", "softmax"]
+# The predictors that are fitted on the statistics of the embedding.
+LDA_PREDICTORS: tuple[PredictorName, ...] = ("hyperplanes", "nearest_mean", "classic_lda")
 
 # A NumPy array of names pads each of them to the longest, so a broken file could make it huge.
 _MAX_NAME_BYTES = 2**26
@@ -25,6 +29,7 @@ class ModelCard(BaseModel):
         network: the name of a built-in network, or "module.path:callable" for your own code.
         width: the factor by which the network's hidden channel counts are scaled.
         embedding_dim: the width of the embedding.
+        head, logit_scale: the output layer of a built-in network, as in `build_network`.
         sample_shape: the shape of one sample, (features,) or (channels, height, width).
         class_names: the class names, in the order of the class numbers.
         predictors: the names of the predictors; the first one makes the decisions.
@@ -40,6 +45,8 @@ class ModelCard(BaseModel):
     network: str
     width: float = Field(gt=0)
     embedding_dim: int = Field(ge=1)
+    head: Head | None = None
+    logit_scale: float = Field(1.0, gt=0, allow_inf_nan=False)
     sample_shape: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1, max_length=3)
     class_names: tuple[str, ...] = Field(min_length=2)
     predictors: tuple[PredictorName, ...] = Field(min_length=1)
@@ -56,10 +63,19 @@ class ModelCard(BaseModel):
             raise ValueError("parents and class_names have different numbers of classes")
         if 4 * max(map(len, self.class_names)) * len(self.class_names) > _MAX_NAME_BYTES:
             raise ValueError("class names are too long")
-        if "softmax" in self.predictors and len(self.predictors) > 1:
-            raise ValueError("softmax cannot be combined with other predictors")
         check_regularisation(self.alpha, self.lam, self.scatter, self.class_weight)
         return self
+
+    def _architecture(self) -> Architecture:
+        """Return the arguments with which `build_network` builds the network."""
+        return {
+            "name": self.network,
+            "sample_shape": self.sample_shape,
+            "embedding_dim": self.embedding_dim,
+            "width": self.width,
+            "head": self.head,
+            "logit_scale": self.logit_scale,
+        }
 
     @property
     def subclass_map(self) -> SubclassMap:

@@ -116,17 +116,17 @@ def _as_labels(labels: Labels) -> NDArray[Any]:
     return array
 
 
-def sufficient_batch_size(wanted: int, labels: NDArray[np.int64], objective: str) -> int:
-    """Return `wanted`, or a larger size if stratified batches of that size could contain only one class.
+def sufficient_batch_size(wanted: int, labels: NDArray[np.int64], *, two_classes: bool) -> int:
+    """Return `wanted`, or a larger size if stratified batches of that size would be too small for the objective.
 
-    For cross-entropy (`objective` "cce"), a batch only needs two samples. If the loop trains on subclasses, `labels`
-    are subclasses.
+    An LDA objective needs two classes in every batch (`two_classes`), others only need two samples. If the loop trains
+    on subclasses, `labels` are subclasses.
 
     The stratified sampler deals a class of k samples to k batches, so every batch has two classes as long as the
     second-largest class has at least as many samples as there are batches.
     """
     counts = np.sort(np.bincount(labels))
-    most = len(labels) // 2 if objective == "cce" else int(counts[-2])
+    most = int(counts[-2]) if two_classes else len(labels) // 2
     batches = min(-(-len(labels) // wanted), most)
     return -(-len(labels) // batches)
 

@@ -24,3 +24,28 @@ def test_evaluate_shows_a_table(home):
     assert "balanced" in text
     assert "AUC" in text
     assert "confusion matrix of hyperplanes" in text
+
+
+def test_evaluate_with_six_views(home):
+    found = json.loads(deeplda("evaluate", "runs/digits", "--tta", "views", "--json", cwd=home, check=0).stdout)
+    assert found["views"]["n"] == 270
+    assert "mirrored" not in found
+    text = deeplda("evaluate", "runs/digits", "--tta", "views", cwd=home, check=0).stdout
+    assert "views" in text
+    assert "without augmentation" in text
+
+
+def test_evaluate_has_the_label_noise_of_the_training(tmp_path):
+    options = ("--label-noise", "0.4", "--noise-kind", "pairs", "--json", "--run", "noisy")
+    trained = deeplda(
+        "train", "--epochs", "5", "--width", "0.25", "--learning-rate", "0.1", *options, cwd=tmp_path, check=0
+    )
+    said = "0.4 of the labels (pairs noise) are wrong on purpose in the training and validation sets"
+    assert said in trained.stderr
+    summary = json.loads(trained.stdout)
+    for split, part in (("val", "validation"), ("test", "test")):
+        done = deeplda("evaluate", "noisy", "--split", split, "--json", cwd=tmp_path, check=0)
+        assert json.loads(done.stdout)["predictors"] == summary[part]["predictors"]
+        assert said in done.stderr
+    # A model that has learnt more than the noise finds more right labels than it is shown.
+    assert summary["test"]["accuracy"] > summary["validation"]["accuracy"] + 0.1

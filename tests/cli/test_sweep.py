@@ -165,6 +165,17 @@ def test_a_search_is_of_the_general_objective(defined, recipe):
     assert definition.config({"alpha": 0.3, "statistic": "wilks"}).objective == "lda"
 
 
+def test_a_search_keeps_objective_joint(defined, tmp_path):
+    (tmp_path / "joint.toml").write_text('objective = "joint"\nlda_weight = 0.5')
+    config = defined("--search", "2", "--recipe", "joint.toml")[1].config({"alpha": 0.3, "statistic": "wilks"})
+    assert (config.objective, config.lda_weight) == ("joint", 0.5)
+
+
+def test_joint_has_values_of_alpha_and_gce_has_none(defined):
+    definition = defined("--objectives", "joint,gce", "--alphas", "0.5,1", "--seeds", "0")[1]
+    assert list(definition.trials()) == ["joint-alpha0.5-seed0", "joint-alpha1-seed0", "gce-seed0"]
+
+
 def test_without_optuna_one_sentence_says_what_to_install(sweep, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     code, output, errors = sweep(*TINY)
@@ -201,7 +212,7 @@ def test_a_search_with_the_scatters_of_dorfer(defined):
         (("--alpha", "0.5"), "Did you mean --alphas?"),
         (("--seeds", ""), "seeds is ''"),
         (("--objectives", "rdlda,ccee"), "objectives contains 'ccee'"),
-        (("--objectives", "cce", "--alphas", "0"), "--alphas applies only to lda and rdlda"),
+        (("--objectives", "cce", "--alphas", "0"), "--alphas applies only to lda, rdlda and joint"),
         (("--workers", "0"), "workers is 0"),
         (("--table", "4"), "Choose from: 1, 2, 3"),
         (("--scale", "quick"), "needs --table"),

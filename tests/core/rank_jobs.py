@@ -14,6 +14,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from deeplda import DeepLDALoss
 from deeplda.core.large_batch import large_batch_backward
+from deeplda.data.dataset import Part
+from deeplda.training.config import FitConfig
+from deeplda.training.criteria import build_criterion
+from deeplda.training.parallel import World
 
 Array = NDArray[Any]
 EXCHANGES = ("all_gather", "all_reduce", "broadcast")
@@ -156,3 +160,14 @@ def gradient_exchanges(h: Array, y: Array, chunk_size: int) -> int:
     model.register_comm_hook(None, counted)
     large_batch_backward(model, DeepLDALoss(), torch.from_numpy(h), torch.from_numpy(y), chunk_size=chunk_size)
     return len(exchanged)
+
+
+def criterion(
+    settings: dict[str, Any], part: Part, groups: int, rank: int, outputs: Array, labels: Array
+) -> tuple[float, Array]:
+    """Return the value and the gradient at the rank's outputs of the criterion that the loop would build."""
+    built = build_criterion(FitConfig(**settings), part, groups, World(rank, dist.get_world_size())).double()
+    scores = torch.from_numpy(outputs).requires_grad_()
+    value = built(scores, torch.from_numpy(labels))
+    value.backward()
+    return value.item(), scores.grad.numpy()

@@ -22,7 +22,7 @@ def finish(sweep, name, validation, test):
     (run / "model").mkdir(parents=True)
     (run / "model" / "model.json").write_text("{}")
     (run / "run.toml").write_text(config.to_toml())
-    predictors = ("softmax",) if config.objective == "cce" else LDA
+    predictors = {"cce": ("softmax",), "gce": ("softmax",), "joint": ("softmax", *LDA)}.get(config.objective, LDA)
     scores = {
         predictor: {"accuracy": test - place / 100, "balanced_accuracy": 0.5}
         for place, predictor in enumerate(predictors)
@@ -273,20 +273,19 @@ def test_the_note_on_the_paper_follows_the_data(tmp_path):
     assert any("150" in note for note in result_table(read_results(sweep)).notes)
 
 
-def test_mirrored_scores_have_columns_of_their_own(tmp_path):
-    sweep = start(
-        tmp_path / "s", settings={"tta": "mirror"}, grid={"objective": ["rdlda"], "alpha": [0.5], "seed": [0]}
-    )
+@pytest.mark.parametrize(("tta", "name"), [("mirror", "mirrored"), ("views", "views")])
+def test_scores_with_augmentation_have_columns_of_their_own(tmp_path, tta, name):
+    sweep = start(tmp_path / "s", settings={"tta": tta}, grid={"objective": ["rdlda"], "alpha": [0.5], "seed": [0]})
     finish(sweep, "rdlda-alpha0.5-seed0", 0.5, 0.7)
     file = sweep / "trials" / "rdlda-alpha0.5-seed0" / "metrics.jsonl"
     row = json.loads(file.read_text())
     better = {"hyperplanes": {"accuracy": 0.75, "balanced_accuracy": 0.5}}
-    row["mirrored"] = {"validation": row["validation"], "test": row["test"] | {"predictors": better}}
+    row[name] = {"validation": row["validation"], "test": row["test"] | {"predictors": better}}
     file.write_text(json.dumps(row) + "\n")
     text = format_table(result_table(read_results(sweep)), "csv")
     found = {line["predictor"]: line["test_percent"] for line in csv.DictReader(io.StringIO(text))}
     assert found["hyperplanes"] == "70.0000"
-    assert found["hyperplanes mirrored"] == "75.0000"
+    assert found[f"hyperplanes {name}"] == "75.0000"
 
 
 def test_objectives_are_labelled_by_what_was_optimised(tmp_path):
@@ -307,3 +306,28 @@ def test_objectives_are_labelled_by_what_was_optimised(tmp_path):
     assert found["LDA wilks alpha=0.6"].paper == found["LDA wilks"].paper == {}
     baselines = {name: found.label for name, found in found["LDA wilks alpha=0.6"].against.items()}
     assert baselines == {"dlda": "LDA wilks", "smallest": "RDLDA alpha=0.6"}
+
+
+def test_joint_and_gce_have_rows_of_their_own(tmp_path):
+    """They are compared with cross-entropy, joint also with itself at alpha 1, and the paper has neither of them."""
+    sweep = start(
+        tmp_path / "s",
+        settings={"data": "cifar10", "statistic": "smallest"},
+        grid={"objective": ["lda", "cce", "gce", "joint"], "alpha": [0.6, 1.0], "seed": [0]},
+    )
+    for name in SweepDefinition.read(sweep / "sweep.toml").trials():
+        finish(sweep, name, 0.9 if name.startswith(("gce", "cce")) else 0.5, 0.5)
+    found = rows(sweep)
+    baselines = {label: {name: b.label for name, b in row.against.items()} for label, row in found.items()}
+    assert baselines == {
+        "RDLDA alpha=0.6": {"dlda": "DLDA (alpha=1)", "cce": "cross-entropy"},
+        "DLDA (alpha=1)": {"cce": "cross-entropy"},
+        "cross-entropy": {},
+        "generalised cross-entropy": {"cce": "cross-entropy"},
+        "cross-entropy + LDA smallest alpha=0.6": {"dlda": "cross-entropy + LDA smallest", "cce": "cross-entropy"},
+        "cross-entropy + LDA smallest": {"cce": "cross-entropy"},
+    }
+    with_numbers = [label for label, row in found.items() if row.paper]
+    assert with_numbers == ["RDLDA alpha=0.6", "DLDA (alpha=1)", "cross-entropy"]
+    assert not any(found[label].chosen for label in ("cross-entropy", "generalised cross-entropy"))
+    assert found["cross-entropy + LDA smallest"].group.predictor == "softmax"

@@ -91,6 +91,9 @@ def test_dlda_is_alpha_1_and_run_once():
         ({"objective": "lda", "statistic": "pillai"}, {"alpha": 0.5}, ("lda", 0.5, "pillai")),
         ({"objective": "lda", "statistic": "pillai"}, {"objective": "rdlda"}, ("rdlda", 0.6, "smallest")),
         ({"objective": "rdlda", "alpha": 0.2}, {"objective": "lda"}, ("lda", 1.0, "wilks")),
+        # The loss of lda is a part of joint.
+        ({"objective": "lda", "statistic": "pillai"}, {"objective": "joint"}, ("joint", 1.0, "pillai")),
+        ({"objective": "rdlda", "alpha": 0.2}, {"objective": "joint"}, ("joint", 1.0, "wilks")),
     ],
 )
 def test_the_meaning_of_objectives(settings, own, expected):
@@ -100,8 +103,8 @@ def test_the_meaning_of_objectives(settings, own, expected):
 
 def test_cross_entropy_accepts_the_settings_of_lda():
     settings = {"objective": "rdlda", "statistic": "smallest", "scatter": "dorfer", "alpha": 0.2}
-    definition = SweepDefinition(settings=settings, grid={"objective": ["rdlda", "cce"]})
-    assert [definition.config(own).objective for own in definition.trials().values()] == ["rdlda", "cce"]
+    definition = SweepDefinition(settings=settings, grid={"objective": ["rdlda", "cce", "gce"]})
+    assert [definition.config(own).objective for own in definition.trials().values()] == ["rdlda", "cce", "gce"]
 
 
 def test_an_objective_as_an_axis_keeps_the_recipe_of_its_own_objective(tmp_path):
@@ -120,10 +123,16 @@ def test_another_objective_in_a_file_drops_the_recipes_alpha_and_statistic(tmp_p
     assert (config.objective, config.alpha, config.statistic) == ("rdlda", 0.6, "smallest")
 
 
-@pytest.mark.parametrize("objective", ["cce", "dlda"])
+@pytest.mark.parametrize("objective", ["cce", "gce", "dlda"])
 def test_a_search_needs_an_objective_with_alpha(objective):
     with pytest.raises(InputError, match=f"which {objective} does not have"):
         SweepDefinition.parse({"settings": {"objective": objective}, "search": {"trials": 1}}, "it")
+
+
+@pytest.mark.parametrize("objective", ["lda", "rdlda", "joint"])
+def test_a_search_draws_for_the_objective_it_was_given(objective):
+    definition = SweepDefinition.parse({"settings": {"objective": objective}, "search": {"trials": 1}}, "it")
+    assert definition.config({"alpha": 0.5, "statistic": "pillai"}).objective == objective
 
 
 @pytest.mark.parametrize("file", sorted(RESULTS.glob("*/trials.csv")), ids=lambda file: file.parent.name)
@@ -188,6 +197,13 @@ def test_axes_without_effect_on_an_objective_are_not_run_twice():
     assert list(found.trials()) == [
         "rdlda-statisticwilks-seed0", "rdlda-statisticpillai-seed0",
         "cce-label_smoothing0-seed0", "cce-label_smoothing0.2-seed0",
+    ]  # fmt: skip
+
+
+def test_each_objective_has_its_own_axes():
+    axes = {"alpha": [1.0], "subclasses": [2], "gce_q": [0.5], "lda_weight": [3.0], "seed": [0]}
+    assert list(grid(objective=["lda", "gce", "joint"], **axes).trials()) == [
+        "lda-alpha1-subclasses2-seed0", "gce-gce_q0.5-seed0", "joint-alpha1-subclasses2-lda_weight3-seed0",
     ]  # fmt: skip
 
 

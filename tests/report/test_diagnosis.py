@@ -183,6 +183,8 @@ def test_advice_for_a_stuck_eigenvalue_fits_the_settings():
     assert "lower the learning rate" not in only(rows, learning_rate=3, optimizer="muon").do
     both = "--learning-rate 3 --filter-learning-rate 0.024 (30 and 0.24 here)"
     assert both in only(rows, learning_rate=30, optimizer="muon").do
+    own = "--learning-rate 3 --head-learning-rate 0.5 (30 and 5 here)"
+    assert own in only(rows, learning_rate=30, head_learning_rate=5).do
 
 
 def test_eigenvalues_of_zero_are_a_flat_output():
@@ -272,6 +274,20 @@ def test_cross_entropy_worse_than_guessing_is_a_learning_rate_too_large(losses):
     finding = only(run(None, losses, [0.2] * 3), objective="cce", learning_rate=100)
     assert finding.what.startswith("The learning rate is too large")
     assert "--learning-rate 0.03 (100 here)" in finding.do
+
+
+def test_gce_is_judged_on_its_own_scale():
+    """With 5 classes and q = 0.7, guessing has a loss of (1 - 5^-0.7) / 0.7 = 0.966, and no loss exceeds 1.43."""
+    finding = only(run(None, [1.0, 1.02, 1.03], [0.2] * 3), objective="gce", learning_rate=100)
+    assert finding.what.startswith("The learning rate is too large")
+    assert "gives a loss of 0.97" in finding.why
+    flat = only(run(None, [0.96, 0.96, 0.96], [0.2] * 3), objective="gce", learning_rate=1e-4)
+    assert flat.what.startswith("Training made no progress")
+    # (1 - 0.7 x 0.2)^(1 / 0.7) = 0.81
+    fits = run(None, [0.9, 0.6, 0.3, 0.2, 0.2, 0.2], [0.5, 0.6, 0.75, 0.75, 0.75, 0.75])
+    assert "overfits" not in only(fits, objective="gce").what
+    overfits = run(None, [0.9, 0.6, 0.3, 0.2, 0.2, 0.2], [0.5, 0.6, 0.7, 0.7, 0.7, 0.7])
+    assert only(overfits, objective="gce").what == "The network overfits."
 
 
 def test_nothing_moves_with_a_learning_rate_too_small():
@@ -421,7 +437,12 @@ EPOCH = st.tuples(
 )
 
 
-@given(st.lists(EPOCH, min_size=1, max_size=8), st.booleans(), st.booleans(), st.sampled_from(["rdlda", "dlda", "cce"]))
+@given(
+    st.lists(EPOCH, min_size=1, max_size=8),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from(["rdlda", "joint", "cce", "gce"]),
+)
 def test_whatever_happened_there_is_something_to_say(epochs, finished, validated, objective):
     losses, eigenvalues, accuracies = zip(*epochs, strict=True)
     rows = run(eigenvalues, losses, accuracies if validated else None, finished=finished)

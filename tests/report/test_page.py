@@ -48,6 +48,13 @@ def home(tmp_path_factory):
     return home
 
 
+def test_scores_on_six_views_stand_beside_the_others(tmp_path):
+    images = image_set(tmp_path / "images.npz", ("red", "green"))
+    found = Page(run_page(inspect_run(train_run(tmp_path / "run", images, tta="views", epochs=1))))
+    assert "views accuracy" in found.text
+    assert "mirrored" not in found.text
+
+
 @pytest.fixture(scope="module")
 def markup(home):
     return run_page(inspect_run(home / "lda"))

@@ -28,6 +28,8 @@ SUMMARY = SummaryRow(validation=None, test=TEST, class_names=["a", "b"], epochs=
         {"objective": "rdlda", "alpha": 0.5},
         {"objective": "rdlda", "statistic": "wilks"},
         {"objective": "cce", "embedding_dim": 5, "learning_rate": 1e-5, "patience": 3},
+        {"objective": "joint", "lda_weight": 0.5, "statistic": "pillai", "label_smoothing": 0.2},
+        {"objective": "gce", "gce_q": 0.5},
         {"alpha": 0.25, "statistic": "pillai", "class_weight": "balanced", "data_dir": "/some where", "seed": 7},
     ],
 )
@@ -45,6 +47,10 @@ def test_headings():
     paper = RunConfig(objective="rdlda")
     assert wording.objective_name(paper) == "regularised deep LDA, alpha 0.6, smallest statistic"
     assert wording.objective_name(RunConfig(objective="cce", subclasses=2)) == "cross-entropy, 2 subclasses per class"
+    gce = RunConfig(objective="gce", gce_q=0.5, subclasses=2)
+    assert wording.objective_name(gce) == "generalised cross-entropy, q 0.5, 2 subclasses per class"
+    joint = RunConfig(objective="joint", lda_weight=0.25, alpha=0.5)
+    assert wording.objective_name(joint) == "cross-entropy + 0.25 x regularised deep LDA, alpha 0.5, wilks statistic"
     assert wording.data_name(RunConfig(data="/home/photos")) == "photos"
     assert wording.data_name(RunConfig(data="cifar10")) == "cifar10"
 

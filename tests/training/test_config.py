@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deeplda.errors import InputError
-from deeplda.training.config import RunConfig, without_effect
+from deeplda.training.config import AutoencoderConfig, RunConfig, merged, without_effect
 from deeplda.training.optim import learning_rate
 
 
@@ -29,6 +29,7 @@ def test_any_name_of_data_survives(name):
     [
         ("alpha = 2", "alpha is 2: input should be less than or equal to 1"),
         ("alhpa = 1", "alhpa is not a setting"),
+        ("gce_q = 0", "gce_q is 0: input should be greater than 0"),
         ('epochs = "many"', "epochs is 'many'"),
         ("alpha = [", "cannot be read as TOML"),
         ('objective = "dlda"\nalpha = 0.5', "dlda has no alpha"),
@@ -52,6 +53,13 @@ def test_dlda_is_alpha_one():
     [
         ({"label_smoothing": 0.2}, {"label_smoothing": "objective"}),
         ({"label_smoothing": 0.2, "objective": "cce"}, {}),
+        ({"label_smoothing": 0.2, "alpha": 0.5, "lda_weight": 2, "objective": "joint"}, {}),
+        ({"gce_q": 0.5, "objective": "gce"}, {}),
+        (
+            {"gce_q": 0.5, "lda_weight": 2.0, "label_smoothing": 0.2, "alpha": 0.5, "objective": "gce"},
+            {"lda_weight": "objective", "label_smoothing": "objective", "alpha": "objective"},
+        ),
+        ({"gce_q": 0.5, "lda_weight": 2.0}, {"gce_q": "objective", "lda_weight": "objective"}),
         ({"statistic": "smallest", "objective": "cce", "class_weight": "balanced"}, {"statistic": "objective"}),
         ({"epsilon": 0.5, "lam": 0.1}, {"epsilon": "statistic"}),
         ({"epsilon": 0.5, "statistic": "smallest"}, {}),
@@ -63,6 +71,8 @@ def test_dlda_is_alpha_one():
         ),
         ({"filter_learning_rate": 0.1, "optimizer": "muon", "halve_every": 3, "schedule": "halving"}, {}),
         ({"flip_order": "alternating"}, {"flip_order": "flip"}),
+        ({"noise_kind": "pairs"}, {"noise_kind": "label_noise"}),
+        ({"noise_kind": "pairs", "label_noise": 0.1}, {}),
         ({"flip_order": "alternating", "flip": True}, {}),
         (
             {"cluster_starts": 3, "autoencoder_epochs": 2},
@@ -74,6 +84,22 @@ def test_dlda_is_alpha_one():
 def test_settings_without_effect_are_found(settings, idle):
     assert without_effect(RunConfig(**settings), settings) == idle
     assert without_effect(RunConfig(**settings), []) == {}
+
+
+def test_lda_and_joint_share_alpha_and_statistic():
+    quick = {"objective": "lda", "alpha": 0.5, "statistic": "pillai", "lam": 0.1}
+    assert merged(quick, {"objective": "joint"}) == quick | {"objective": "joint"}
+    assert merged(quick, {"objective": "rdlda"}) == {"objective": "rdlda", "lam": 0.1}
+    assert merged(quick, {"objective": "gce"}) == {"objective": "gce", "lam": 0.1}
+    assert merged({"statistic": "pillai"}, {"objective": "joint"}) == {"objective": "joint", "statistic": "pillai"}
+
+
+def test_an_autoencoder_has_no_settings_for_label_noise():
+    """Its batches depend on the labels, so it is the fingerprint of the data that tells one from the other."""
+    clean, noisy = (AutoencoderConfig.of(RunConfig(split_seed=3, label_noise=noise)) for noise in (0.0, 0.4))
+    assert noisy.to_toml() == clean.to_toml()
+    assert clean.split_seed == 3
+    assert "noise" not in clean.to_toml()
 
 
 def test_the_papers_schedule_halves():

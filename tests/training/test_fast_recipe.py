@@ -60,10 +60,43 @@ def test_mirrored_scores_are_those_of_the_mean_embedding(run, images):
     model, test = load(run[0]), read_data(settings(images)).test
     mean = (model.transform(test.inputs) + model.transform(test.inputs[:, :, :, ::-1].copy())) / 2
     decided = model.class_scores(torch.from_numpy(mean)).argmax(1).numpy()
-    found = evaluate(model, test, mirror=True)
+    found = evaluate(model, test, tta="mirror")
     assert found.accuracy == pytest.approx(np.mean(decided == test.labels))
     assert run[1].mirrored["test"] == found
     assert run[1].mirrored["validation"].n == run[1].validation.n
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory, images):
+    """Cross-entropy with a plain head, as in airbench, and scored on six views."""
+    folder = tmp_path_factory.mktemp("runs") / "plain"
+    head = {"head": "plain", "logit_scale": 1 / 9, "head_learning_rate": 1.5, "bias_learning_rate": 2.0}
+    config = settings(images, objective="cce", epochs=6, tta="views", weight_decay=1e-3, **head)
+    return folder, run_to_end(config, folder, Progress()).summary
+
+
+def test_a_plain_head_learns_and_is_rebuilt(plain, images):
+    folder, summary = plain
+    assert summary.test.accuracy > 0.9
+    model = load(folder)
+    assert (model.card.head, model.card.logit_scale) == ("plain", 1 / 9)
+    assert model.network.output[-1].scale == 1 / 9
+    assert RunConfig.of(folder).logit_scale == 1 / 9
+    assert evaluate(model, read_data(settings(images)).test) == summary.test
+
+
+def test_views_are_scored_under_their_own_name(plain, images):
+    folder, summary = plain
+    assert summary.mirrored == {}
+    assert summary.views["test"] == evaluate(load(folder), read_data(settings(images)).test, tta="views")
+    assert summary.views["validation"].n == summary.validation.n
+    assert summary.augmented_test == ("views", summary.views["test"])
+
+
+def test_a_scale_for_a_normalised_head_is_rejected_before_the_training(images, tmp_path):
+    with pytest.raises(InputError, match="the head is normalised"):
+        run_to_end(settings(images, logit_scale=0.5), tmp_path / "run", Progress())
+    assert not (tmp_path / "run").exists()
 
 
 def test_rows_have_no_mirror_image(tmp_path):
@@ -72,7 +105,7 @@ def test_rows_have_no_mirror_image(tmp_path):
         run_to_end(RunConfig(data=str(data), epochs=1, tta="mirror"), tmp_path / "run", Progress())
     run_to_end(RunConfig(data=str(data), epochs=1), tmp_path / "run", Progress())
     with pytest.raises(InputError, match="images"):
-        evaluate(load(tmp_path / "run"), read_data(RunConfig(data=str(data))).test, mirror=True)
+        evaluate(load(tmp_path / "run"), read_data(RunConfig(data=str(data))).test, tta="mirror")
 
 
 @pytest.mark.parametrize("augmentation", [{"flip": True}, {"translate": 2}])

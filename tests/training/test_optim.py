@@ -1,4 +1,4 @@
-"""Muon: SGD where it says so, orthogonal steps for filters."""
+"""Muon: SGD where it says so, orthogonal steps for filters; rates of their own for the output layer and biases."""
 
 import copy
 
@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from deeplda.training.optim import Muon, orthogonalised
+from deeplda.networks import build_network
+from deeplda.training.config import FitConfig
+from deeplda.training.optim import Muon, build_optimizer, orthogonalised
 
 
 def test_all_but_filters_take_the_steps_of_sgd():
@@ -105,3 +107,51 @@ def test_filters_may_be_zero_and_are_those_of_convolutions_alone():
     torch.testing.assert_close(network.scale.detach(), expected)
     assert network.convolution.weight.isfinite().all()
     assert (network.convolution.weight != 0).any()
+
+
+def network_and_output():
+    """A network with a bias in each place, and the parameters of its output layer."""
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 3)).double()
+    return network, list(network[3].parameters())
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "muon"])
+def test_without_rates_of_their_own_the_groups_are_those_of_earlier_versions(optimizer):
+    """Checkpoints number the parameters in this order."""
+    network = build_network("fastnet", (3, 24, 24), 5, width=0.125)
+    groups = build_optimizer(FitConfig(optimizer=optimizer), network, network.output.parameters()).param_groups
+    everything = list(network.parameters())
+    if optimizer == "sgd":
+        expected = [everything]
+    else:
+        trained = [parameter for parameter in everything if parameter.requires_grad]
+        expected = [[p for p in trained if p.ndim == 4], [p for p in trained if p.ndim != 4]]
+    assert [list(map(id, group["params"])) for group in groups] == [list(map(id, group)) for group in expected]
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "muon"])
+@pytest.mark.parametrize("rates", [{"head": 0.2}, {"bias": 0.4}, {"head": 0.2, "bias": 0.4}])
+def test_the_output_layer_and_biases_step_at_their_own_rates(optimizer, rates):
+    """Each parameter moves as in a training in which all have its rate, and shrinks by rate x decay = 0.1 x 0.01."""
+    settings = {"optimizer": optimizer, "learning_rate": 0.1, "filter_learning_rate": 0.05, "weight_decay": 0.01}
+    own = {f"{name}_learning_rate": rate for name, rate in rates.items()}
+
+    def gradient_is_constant(config):
+        """With the same gradients in both trainings, the steps of a parameter do not depend on the others."""
+        network, output = network_and_output()
+        built = build_optimizer(config, network, output)
+        torch.manual_seed(2)
+        gradients = [torch.randn_like(parameter) for parameter in network.parameters()]
+        for _ in range(3):
+            for parameter, gradient in zip(network.parameters(), gradients, strict=True):
+                parameter.grad = gradient.clone()
+            built.step()
+        return dict(network.named_parameters())
+
+    found = gradient_is_constant(FitConfig(**settings, **own))
+    for name, parameter in found.items():
+        kind = "head" if name.startswith("3.") else "bias" if name.endswith("bias") else None
+        rate = rates.get(kind, 0.1)
+        alone = FitConfig(**settings | {"learning_rate": rate, "weight_decay": 0.001 / rate})
+        torch.testing.assert_close(parameter, gradient_is_constant(alone)[name], rtol=1e-9, atol=1e-12, msg=name)

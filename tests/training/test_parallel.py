@@ -57,6 +57,8 @@ def weights(place, run):
         ("rdlda", ("--processes", "3")),
         ("rdlda", ("--processes", "2", "--chunk-size", "20")),
         ("cce --label-smoothing 0.1", ("--processes", "2")),
+        ("gce", ("--processes", "2")),
+        ("joint --label-smoothing 0.1", ("--processes", "2", "--chunk-size", "20")),
     ],
 )
 def test_processes_end_in_the_weights_of_one(place, objective, job):

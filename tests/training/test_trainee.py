@@ -8,6 +8,7 @@ import torch
 
 from deeplda.data import load_data
 from deeplda.errors import InputError, TrainingError
+from deeplda.training.checkpoint import Counters, Snapshot
 from deeplda.training.config import RunConfig
 from deeplda.training.parallel import World
 from deeplda.training.preparation import check_settings, read_data
@@ -47,6 +48,65 @@ def test_weights_that_diverged_in_the_last_step_of_an_epoch_end_the_training():
         next(classifier.trained.parameters()).fill_(torch.nan)
     with pytest.raises(TrainingError, match="features"):
         classifier.examine(data.train, data.val)
+
+
+def test_rates_of_the_head_and_of_biases_follow_the_schedule_and_are_restored():
+    data = load_data("digits")
+    settings = {"width": 0.1, "learning_rate": 0.1, "head_learning_rate": 0.3, "bias_learning_rate": 0.5}
+    inputs, labels = torch.from_numpy(data.train.inputs[:100]), torch.from_numpy(data.train.labels[:100])
+
+    def built():
+        return build_trainee(RunConfig(**settings), data)
+
+    classifier = built()
+    classifier.step(inputs, labels, 0.02)
+    assert [group["lr"] for group in classifier.optimizer.param_groups] == pytest.approx([0.02, 0.1, 0.06])
+    head = classifier.optimizer.param_groups[2]["params"]
+    assert [id(p) for p in head] == [id(p) for p in classifier.model.network.output.parameters()]
+    snapshot = Snapshot.of(classifier.trained, classifier.optimizer, Counters())
+    again = built()
+    snapshot.restore(again.trained, again.optimizer)
+    for trainee in (classifier, again):
+        trainee.step(inputs, labels, 0.1)
+    assert all(map(torch.equal, classifier.trained.parameters(), again.trained.parameters()))
+
+
+def test_the_layer_to_scores_learns_with_the_output_layer():
+    classifier = build_trainee(
+        RunConfig(objective="cce", embedding_dim=7, head_learning_rate=0.5, width=0.1), load_data("digits")
+    )
+    head = {id(p) for group in classifier.optimizer.param_groups if group["lr"] == 0.5 for p in group["params"]}
+    assert head == {id(p) for part in (classifier.model.network.output, classifier.head) for p in part.parameters()}
+
+
+def test_the_rate_of_the_head_needs_a_built_in_network(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "flat_network.py").write_text(
+        "from torch import nn\ndef make(shape, d):\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, d))\n"
+    )
+    config = RunConfig(network="flat_network:make", head_learning_rate=0.5)
+    with pytest.raises(InputError, match="head_learning_rate needs a built-in network"):
+        check_settings(config, load_data("digits"))
+    check_settings(
+        config.model_copy(update={"head_learning_rate": None, "bias_learning_rate": 0.5}), load_data("digits")
+    )
+
+
+def test_label_noise_is_in_the_training_and_validation_labels_alone():
+    clean, noisy = read_data(RunConfig()), read_data(RunConfig(label_noise=0.4))
+    for part, share in (("train", 0.4), ("val", 0.4), ("test", 0.0)):
+        before, after = getattr(clean, part), getattr(noisy, part)
+        assert np.mean(before.labels != after.labels) == pytest.approx(share, abs=0.5 / len(before))
+        assert (before.inputs == after.inputs).all()
+    assert noisy.fingerprint == read_data(RunConfig(label_noise=0.4)).fingerprint
+    others = ({"label_noise": 0.2}, {"noise_kind": "pairs"}, {"split_seed": 1})
+    different = {read_data(RunConfig(**{"label_noise": 0.4, **other})).fingerprint for other in others}
+    assert len(different | {clean.fingerprint, noisy.fingerprint}) == 5
+
+
+def test_training_on_all_has_the_same_noise():
+    apart, together = (read_data(RunConfig(label_noise=0.4, train_on_all=on_all)) for on_all in (False, True))
+    assert together.train.labels.tolist() == [*apart.train.labels, *apart.val.labels]
 
 
 class Two(World):

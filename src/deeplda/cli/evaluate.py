@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from deeplda.cli.shared_options import DataDir, Device, FinishedRun, Json, OwnNetwork, flag
+from deeplda.cli.shared_options import DataDir, Device, FinishedRun, Json, OwnNetwork, Tta, flag
 from deeplda.errors import InputError
 from deeplda.training.config import RunConfig
 
@@ -24,10 +24,7 @@ def evaluate(
     subclasses: Annotated[
         bool, flag("Also show how often each subclass was predicted, and how often its class was right.")
     ] = False,
-    tta: Annotated[
-        Literal["mirror"] | None,
-        Parameter(help="mirror: also score with embeddings averaged over each image and its mirror image."),
-    ] = None,
+    tta: Tta = None,
     json_: Json = False,
 ) -> None:
     """Score every predictor of a trained model on one split of its data."""
@@ -39,7 +36,8 @@ def evaluate(
     from deeplda.loading import load
     from deeplda.training.evaluation import evaluate as score
     from deeplda.training.evaluation import subclass_scores
-    from deeplda.training.preparation import read_data
+    from deeplda.training.metrics import AUGMENTED
+    from deeplda.training.preparation import noise_note, read_data
     from deeplda.training.progress import Progress, TerminalProgress
     from deeplda.training.run_folder import started_on
 
@@ -50,22 +48,25 @@ def evaluate(
         raise InputError(f"{changed}: its classes or image size are different")
     if started_on(run) not in (None, data.fingerprint):
         print(f"note: {changed}, so this split may include samples that the model was trained on", file=sys.stderr)
+    if note := noise_note(config):
+        print(f"note: {note}", file=sys.stderr)
     part = {"train": data.train, "val": data.val, "test": data.test}[split]
     watch = (Progress() if json_ else TerminalProgress()).watch
     scores = score(model, part, watch)
     if scores is None:
         raise InputError(f"the {split} set of {config.data} has no samples: choose another --split")
-    mirrored = score(model, part, watch, mirror=True) if tta == "mirror" else None
+    augmented = score(model, part, watch, tta=tta) if tta else None
+    named = (AUGMENTED[tta], augmented) if tta and augmented else None
     by_subclass = subclass_scores(model, part) if subclasses else None
     if json_:
         found = {"split": split, **scores.model_dump(), "class_names": list(model.class_names)}
-        found |= {"mirrored": mirrored.model_dump()} if mirrored else {}
+        found |= {named[0]: named[1].model_dump()} if named else {}
         found |= {"subclasses": by_subclass} if by_subclass else {}
         print(json.dumps(found))
         return
 
     from deeplda.cli.terminal import print_scores, print_subclasses
 
-    print_scores(scores, model.class_names, title=f"{config.data}, {split} set", mirrored=mirrored)
+    print_scores(scores, model.class_names, title=f"{config.data}, {split} set", augmented=named)
     if by_subclass:
-        print_subclasses(by_subclass, mirrored=mirrored is not None)
+        print_subclasses(by_subclass, augmented=named is not None)

@@ -6,11 +6,11 @@ import csv
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from deeplda.cli.shared_options import Device, InputPath, Json, OwnNetwork, RunOrModel, flag
+from deeplda.cli.shared_options import Device, InputPath, Json, OwnNetwork, RunOrModel, Tta, flag
 from deeplda.errors import InputError, one_line
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from deeplda.model import Model
+    from deeplda.views import Views
 
 _BATCH = 500
 
@@ -36,9 +37,7 @@ def predict(
     distance: Annotated[
         bool, flag("Also show the distance to the nearest class, which is large for images that fit no class.")
     ] = False,
-    tta: Annotated[
-        Literal["mirror"] | None, Parameter(help="mirror: average the embeddings of each image and its mirror image.")
-    ] = None,
+    tta: Tta = None,
     csv_: Annotated[bool, flag("Print comma-separated values to stdout.", name="--csv")] = False,
     json_: Json = False,
 ) -> None:
@@ -60,7 +59,7 @@ def predict(
     for start in range(0, len(all_files), _BATCH):
         batch = all_files[start : start + _BATCH]
         read, images = _read(batch, model.card.sample_shape, skip_unreadable=skip_unreadable)
-        found = _predictions(model, images, mirror=tta == "mirror", subclasses=subclasses, distance=distance)
+        found = _predictions(model, images, tta=tta, subclasses=subclasses, distance=distance)
         predictions += [{"file": str(file), **prediction} for file, prediction in zip(read, found, strict=True)]
     columns = ["file", "class", "probability"] + ["subclass"] * subclasses + ["distance"] * distance
     if json_:
@@ -112,17 +111,17 @@ def _read(files: list[Path], shape: tuple[int, ...], *, skip_unreadable: bool) -
 
 
 def _predictions(
-    model: Model, images: NDArray[np.uint8], *, mirror: bool, subclasses: bool, distance: bool
+    model: Model, images: NDArray[np.uint8], *, tta: Views | None, subclasses: bool, distance: bool
 ) -> list[Prediction]:
     predictions: list[Prediction] = [
         {"class": model.class_names[row.argmax()], "probability": round(float(row.max()), 6)}
-        for row in model.predict_proba(images, mirror=mirror)
+        for row in model.predict_proba(images, tta=tta)
     ]
     if subclasses:
-        for prediction, name in zip(predictions, model.predict_subclasses(images, mirror=mirror), strict=True):
+        for prediction, name in zip(predictions, model.predict_subclasses(images, tta=tta), strict=True):
             prediction["subclass"] = str(name)
     if distance:
-        for prediction, far in zip(predictions, model.mahalanobis(images, mirror=mirror), strict=True):
+        for prediction, far in zip(predictions, model.mahalanobis(images, tta=tta), strict=True):
             prediction["distance"] = round(float(far), 6)
     return predictions
 

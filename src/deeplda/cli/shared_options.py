@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter, Token
 
@@ -52,5 +52,12 @@ OwnNetwork = Annotated[
 ]
 Device = Annotated[str, Parameter(help="cpu, cuda, cuda:1, ...")]
 Recipe = Annotated[str | None, Parameter(help="Base settings: a recipe name or a TOML file.")]
+Tta = Annotated[
+    Literal["mirror", "views"] | None,
+    Parameter(
+        help="Average embeddings over each image and its mirror image (mirror), or also over both, shifted by a pixel "
+        "(views)."
+    ),
+]
 Quiet = Annotated[bool, flag("Do not show progress.")]
 Json = Annotated[bool, flag("Print one JSON object to stdout.", name="--json")]

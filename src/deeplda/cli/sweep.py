@@ -6,21 +6,20 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from cyclopts import Parameter
 
 from deeplda.cli.shared_options import DataSource, Json, OutputPath, Quiet, Recipe, WholeNumber, flag
 from deeplda.errors import InputError, StoppedError, TrainingError, code_not_run
 from deeplda.extras import require
-from deeplda.training.config import TrainConfig, merged, with_absolute_paths
+from deeplda.training.config import LDA_OBJECTIVES, Objective, TrainConfig, merged, with_absolute_paths
 
 if TYPE_CHECKING:
     from deeplda.experiments.sweep_definition import Grid, SweepDefinition, TrialSettings
     from deeplda.experiments.sweep_folder import Sweep
 
 _TENTHS = "0,0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,1"
-_OBJECTIVES = ("lda", "rdlda", "dlda", "cce")
 # The order of the axes in a grid.
 _AXES = ("objective", "subclasses", "statistic", "alpha", "seed")
 # Settings that determine where and how a trial runs, but not its result.
@@ -51,10 +50,13 @@ def sweep(
     objectives: Annotated[
         str | None,
         Parameter(
-            help="Any of lda, rdlda, dlda, cce. [default: the recipe's objective (lda without a recipe) and cce]"
+            help=f"Any of {', '.join(get_args(Objective))}. "
+            "[default: the recipe's objective (lda without a recipe) and cce]"
         ),
     ] = None,
-    alphas: Annotated[str | None, Parameter(help=f"Values of alpha for lda and rdlda. [default: {_TENTHS}]")] = None,
+    alphas: Annotated[
+        str | None, Parameter(help=f"Values of alpha for lda, rdlda, joint. [default: {_TENTHS}]")
+    ] = None,
     subclasses: Annotated[str | None, Parameter(help="Numbers of subclasses per class.")] = None,
     seeds: Annotated[
         str | None, Parameter(help="Seeds; every setting is run with each of them. [default: 0,1,2]")
@@ -140,10 +142,9 @@ def given_axes(objectives: str | None, subclasses: str | None, alphas: str | Non
 
 
 def _objective(text: str) -> str:
-    if text not in _OBJECTIVES:
-        raise InputError(
-            f"--objectives contains {text!r}, need lda, rdlda, dlda or cce: for example, --objectives lda,cce"
-        )
+    if text not in get_args(Objective):
+        needed = ", ".join(get_args(Objective))
+        raise InputError(f"--objectives contains {text!r}, need any of {needed}: for example, --objectives lda,cce")
     return text
 
 
@@ -167,10 +168,10 @@ def _grid(base: TrialSettings, chosen: TrialSettings, axes: Grid) -> SweepDefini
     settings = with_absolute_paths(merged(base, chosen))
     objectives = dict.fromkeys((settings.get("objective", "lda"), "cce"))
     grid: Grid = {"objective": list(objectives), "seed": [0, 1, 2], **axes}
-    if {"lda", "rdlda"} & set(grid["objective"]):
+    if {"lda", "rdlda", "joint"} & set(grid["objective"]):
         grid.setdefault("alpha", list(map(float, _TENTHS.split(","))))
     elif "alpha" in axes:
-        raise InputError("--alphas applies only to lda and rdlda: omit --alphas, or add one of them to --objectives")
+        raise InputError("--alphas applies only to lda, rdlda and joint: omit it, or add one of them to --objectives")
     if "statistic" in chosen:
         # As an axis, it applies to every objective; a shared statistic applies only to the recipe's objective.
         grid["statistic"] = [chosen["statistic"]]
@@ -180,7 +181,7 @@ def _grid(base: TrialSettings, chosen: TrialSettings, axes: Grid) -> SweepDefini
 
 
 def _search(base: TrialSettings, chosen: TrialSettings, axes: Grid, trials: int) -> SweepDefinition:
-    """Return a search over alpha, lam, learning rate and statistic for objective lda."""
+    """Return a search over alpha, lam, learning rate and statistic for objective lda or joint."""
     from deeplda.experiments.sweep_definition import SweepDefinition
 
     settings = with_absolute_paths({**base, **chosen})
@@ -188,10 +189,12 @@ def _search(base: TrialSettings, chosen: TrialSettings, axes: Grid, trials: int)
     drawn = {"lam"} if settings.get("scatter") == "dorfer" else {"lam", "statistic"}
     for name in sorted(drawn & chosen.keys()):
         raise InputError(f"a search draws {name} itself: omit --{name}, or run a grid without --search")
-    # A search draws alpha and statistic, so the paper's objectives are the same as the general one.
-    if settings.pop("objective", "lda") == "cce":
-        what = "a search draws alpha, lam and statistic, which objective cce does not have"
+    if (objective := settings.get("objective", "lda")) not in LDA_OBJECTIVES:
+        what = f"a search draws alpha, lam and statistic, which objective {objective} does not have"
         raise InputError(f"{what}: choose another recipe, or run a grid without --search")
+    # A search draws alpha and statistic, so the paper's objectives are the same as the general one.
+    if objective != "joint":
+        settings.pop("objective", None)
     for name in ("objective", "alpha", "subclasses"):
         if name in axes:
             raise InputError(f"a search has no axis {name}: omit it, or run a grid without --search")

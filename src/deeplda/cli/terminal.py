@@ -21,16 +21,22 @@ def print_table(table: Table) -> None:
     Console(highlight=False, markup=False).print(table)
 
 
-def print_scores(scores: Scores, class_names: Sequence[str], *, title: str, mirrored: Scores | None = None) -> None:
-    """Print the scores of each predictor, with its `mirrored` scores beside them, and the confusion matrix."""
+def print_scores(
+    scores: Scores, class_names: Sequence[str], *, title: str, augmented: tuple[str, Scores] | None = None
+) -> None:
+    """Print the scores of each predictor, and the confusion matrix.
+
+    `augmented` are the name and scores of test-time augmentation, which are printed beside the others.
+    """
+    name_of_others, others = augmented or ("", None)
     table = Table("predictor", title=f"{title}: {scores.n:,} samples", title_justify="left")
-    for column in ("accuracy", "balanced", "AUC", *(["mirrored", "balanced", "AUC"] if mirrored else [])):
+    for column in ("accuracy", "balanced", "AUC", *([name_of_others, "balanced", "AUC"] if others else [])):
         table.add_column(column, justify="right")
     for name in scores.predictors:
-        table.add_row(name, *(cell for part in (scores, mirrored) if part for cell in _cells(part.predictors[name])))
+        table.add_row(name, *(cell for part in (scores, others) if part for cell in _cells(part.predictors[name])))
     print_table(table)
     if len(class_names) <= _MOST_CLASSES:
-        which = next(iter(scores.predictors)) + (" without mirror images" if mirrored else "")
+        which = next(iter(scores.predictors)) + (" without augmentation" if others else "")
         _print_confusion(scores.confusion, class_names, title=f"confusion matrix of {which}, one row per true class")
 
 
@@ -52,10 +58,10 @@ def _print_confusion(confusion: Sequence[Sequence[int]], class_names: Sequence[s
     print_table(table)
 
 
-def print_subclasses(subclasses: Mapping[str, Mapping[str, int]], *, mirrored: bool) -> None:
+def print_subclasses(subclasses: Mapping[str, Mapping[str, int]], *, augmented: bool) -> None:
     """Print how often each subclass was predicted, and how often its class was right."""
-    # The scores above may use mirror images; these never do.
-    title = "subclasses" + (", without mirror images" if mirrored else "")
+    # The scores above may use test-time augmentation; these never do.
+    title = "subclasses" + (", without augmentation" if augmented else "")
     table = Table("subclass", title=title, title_justify="left")
     table.add_column("predicted", justify="right")
     table.add_column("class right", justify="right")

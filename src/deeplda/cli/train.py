@@ -120,7 +120,7 @@ def _print_summary(folder: Path, summary: SummaryRow, settings: RunConfig) -> No
     assert isinstance(summary.test, Scores)
     assert summary.class_names is not None
     title = f"{settings.data}, test set"
-    print_scores(summary.test, summary.class_names, title=title, mirrored=summary.mirrored.get("test"))
+    print_scores(summary.test, summary.class_names, title=title, augmented=summary.augmented_test)
     reason = "best validation score" if summary.validation else "the last"
     # Runs from early versions did not count operations.
     compute = f", {flops(summary.flops)}" if summary.flops else ""

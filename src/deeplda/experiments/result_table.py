@@ -13,6 +13,7 @@ from typing import Literal
 
 from deeplda.experiments.published import original_dlda, published_accuracy, published_tables
 from deeplda.experiments.results import PairedComparison, RunGroup, SweepResults, as_csv, compare, percent_cell
+from deeplda.training.config import LDA_OBJECTIVES
 
 TableFormat = Literal["text", "markdown", "csv", "json"]
 # Each group is compared with these groups, if the sweep has them: the same settings with alpha 1 (for the paper's
@@ -94,9 +95,9 @@ def result_table(results: SweepResults) -> ResultTable:
 def _chosen(groups: tuple[RunGroup, ...]) -> RunGroup:
     """Return the best group by validation accuracy among those with the most seeds.
 
-    Cross-entropy is considered only if there is no other group.
+    Groups without an LDA loss are considered only if there are no others.
     """
-    candidates = [group for group in groups if group.objective != "cce"] or list(groups)
+    candidates = [group for group in groups if group.objective in LDA_OBJECTIVES] or list(groups)
     return max(candidates, key=lambda group: (len(group.validation), fmean(group.validation.values())))
 
 
@@ -111,8 +112,8 @@ def _row(group: RunGroup, results: SweepResults, *, chosen: bool) -> TableRow:
 
 
 def _papers(group: RunGroup, data: str) -> dict[str, float]:
-    """Return the paper's accuracies as fractions; it has none for statistics other than its own."""
-    if group.objective == "lda" or not isinstance(group.subclasses, int):
+    """Return the paper's accuracies as fractions; it has none for objectives other than its own and cross-entropy."""
+    if group.objective not in ("rdlda", "dlda", "cce") or not isinstance(group.subclasses, int):
         return {}
     found = {name: published_accuracy(data, name, group.alpha, group.subclasses) for name in group.test}
     return {name: accuracy / 100 for name, accuracy in found.items() if accuracy is not None}
@@ -127,7 +128,8 @@ def _baselines(group: RunGroup, groups: tuple[RunGroup, ...]) -> dict[str, RunGr
     def like(**change: object) -> list[RunGroup]:
         mine = {"alpha": group.alpha, "statistic": group.statistic, "subclasses": group.subclasses}
         wanted = mine | change
-        return [other for other in groups if wanted != mine and wanted.items() <= vars(other).items()]
+        alike = [other for other in groups if _kind(other) == _kind(group)]
+        return [other for other in alike if wanted != mine and wanted.items() <= vars(other).items()]
 
     if group.objective == "cce":
         return {}
@@ -139,6 +141,11 @@ def _baselines(group: RunGroup, groups: tuple[RunGroup, ...]) -> dict[str, RunGr
     }
     nearest = {name: _nearest(group, found) for name, found in candidates.items()}
     return {name: found for name, found in nearest.items() if found is not None}
+
+
+def _kind(group: RunGroup) -> str:
+    """Return the objective, but the same name for lda, rdlda and dlda, which differ only in alpha and statistic."""
+    return "lda" if group.objective in ("rdlda", "dlda") else group.objective
 
 
 def _nearest(group: RunGroup, candidates: list[RunGroup]) -> RunGroup | None:
@@ -165,7 +172,7 @@ def _title(results: SweepResults) -> str:
 
 
 def _notes(results: SweepResults, rows: tuple[TableRow, ...]) -> tuple[str, ...]:
-    among = "LDA objectives" if any(row.group.objective != "cce" for row in rows) else "settings"
+    among = "LDA objectives" if any(row.group.objective in LDA_OBJECTIVES for row in rows) else "settings"
     notes = [f"* the best of the {among} by validation accuracy; test accuracy plays no part in the choice"]
     if any(row.paper for row in rows):
         notes.append(_note_on_the_paper(results))

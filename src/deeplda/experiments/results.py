@@ -16,7 +16,7 @@ from deeplda.errors import InputError
 from deeplda.experiments.sweep_definition import SweepDefinition, TrialSettings, sweep_file
 from deeplda.formatting import counted, points
 from deeplda.output_folder import write_file
-from deeplda.training.config import RunConfig
+from deeplda.training.config import LDA_OBJECTIVES, Objective, RunConfig
 from deeplda.training.metrics import EpochRow, Scores, SummaryRow
 from deeplda.training.run_folder import read_metrics, summary_row
 
@@ -34,16 +34,17 @@ class RunGroup:
     """All runs that differ only in their seed.
 
     Attributes:
-        objective: "cce" for cross-entropy; for the paper's statistic, "rdlda" if alpha is below 1 and "dlda" if it is
-            1; otherwise "lda". This depends only on what was optimised, not on the name used to choose the objective.
-        alpha, statistic: None for cross-entropy.
+        objective: "cce", "gce" and "joint" as chosen; for the paper's statistic, "rdlda" if alpha is below 1 and "dlda"
+            if it is 1; otherwise "lda". This depends only on what was optimised, not on the name used to choose it.
+        alpha, statistic: None for cross-entropy and generalised cross-entropy.
         other: further settings that differ between the sweep's trials.
         validation: the primary predictor's accuracy by seed; model selection uses only this.
-        test: accuracy by predictor, then by seed; "NAME mirrored" averages over each image and its mirror image.
+        test: accuracy by predictor, then by seed; "NAME mirrored" and "NAME views" are with test-time
+            augmentation.
         runs: run folders by seed.
     """
 
-    objective: Literal["lda", "rdlda", "dlda", "cce"]
+    objective: Objective
     alpha: float | None
     statistic: str | None
     subclasses: int | str
@@ -55,7 +56,14 @@ class RunGroup:
     @property
     def label(self) -> str:
         """A description such as "RDLDA alpha=0.2"."""
-        names = {"cce": "cross-entropy", "dlda": "DLDA (alpha=1)", "rdlda": "RDLDA", "lda": f"LDA {self.statistic}"}
+        names = {
+            "cce": "cross-entropy",
+            "gce": "generalised cross-entropy",
+            "joint": f"cross-entropy + LDA {self.statistic}",
+            "dlda": "DLDA (alpha=1)",
+            "rdlda": "RDLDA",
+            "lda": f"LDA {self.statistic}",
+        }
         label = names[self.objective] + ("" if self.alpha in (None, 1) else f" alpha={self.alpha:g}")
         axes = {"k": self.subclasses, **self.other} if self.subclasses != 1 else self.other
         values = (f"{key}={value:.3g}" if isinstance(value, float) else f"{key}={value}" for key, value in axes.items())
@@ -63,7 +71,7 @@ class RunGroup:
 
     @property
     def predictor(self) -> str:
-        """The primary predictor, which is used for model selection: hyperplanes, or softmax for cross-entropy."""
+        """The primary predictor, which is used for model selection: hyperplanes, or softmax if the run has it."""
         return next(iter(self.test))
 
 
@@ -91,8 +99,9 @@ class _FinishedTrial:
     def test_accuracies(self) -> dict[str, float]:
         """Return the accuracy by predictor; the primary predictor comes first."""
         found = {name: scores.accuracy for name, scores in self.test.predictors.items()}
-        if mirrored := self.summary.mirrored.get("test"):
-            found |= {f"{name} mirrored": scores.accuracy for name, scores in mirrored.predictors.items()}
+        if augmented := self.summary.augmented_test:
+            kind, scores = augmented
+            found |= {f"{name} {kind}": found.accuracy for name, found in scores.predictors.items()}
         return found
 
 
@@ -162,17 +171,19 @@ def _finished_trials(folder: Path, definition: SweepDefinition) -> Iterator[_Fin
 
 def _empty_group(trial: _FinishedTrial) -> RunGroup:
     config = trial.config
-    if config.objective == "cce":
-        return RunGroup("cce", None, None, config.subclasses, trial.other)
-    papers: Literal["rdlda", "dlda"] = "dlda" if config.alpha == 1 else "rdlda"
-    objective = papers if config.statistic == "smallest" else "lda"
+    if config.objective not in LDA_OBJECTIVES:
+        return RunGroup(config.objective, None, None, config.subclasses, trial.other)
+    objective: Objective = config.objective
+    if objective != "joint":
+        papers: Objective = "dlda" if config.alpha == 1 else "rdlda"
+        objective = papers if config.statistic == "smallest" else "lda"
     return RunGroup(objective, config.alpha, config.statistic, config.subclasses, trial.other)
 
 
 def _settings_cells(trial: _FinishedTrial) -> TrialSettings:
     config = trial.config
     cells: TrialSettings = {"trial": trial.run.name, "objective": config.objective, "seed": config.seed}
-    if config.objective != "cce":
+    if config.objective in LDA_OBJECTIVES:
         cells |= {"alpha": config.alpha, "subclasses": config.subclasses, "statistic": config.statistic}
     return cells | trial.other
 

@@ -16,19 +16,22 @@ from deeplda.errors import InputError
 from deeplda.experiments.recipes import read_recipe
 from deeplda.io import read_toml
 from deeplda.output_folder import write_file
-from deeplda.training.config import LDA_SETTINGS, RunConfig, as_toml, first_mistake, merged, with_absolute_paths
+from deeplda.training.config import (
+    RunConfig,
+    as_toml,
+    first_mistake,
+    merged,
+    unused_settings,
+    with_absolute_paths,
+)
 
 # More than anyone would run. A few lines of TOML can define more trials than fit in memory.
 _MOST_TRIALS = 100_000
 # Most file systems limit names to 255 bytes.
 _LONGEST_NAME = 200
-# Axes that do not affect an objective: dlda has alpha 1, and cross-entropy has no scatter matrices.
-_WITHOUT_EFFECT: dict[object, set[str]] = {
-    "lda": {"label_smoothing"},
-    "rdlda": {"label_smoothing"},
-    "dlda": {"alpha", "label_smoothing"},
-    "cce": {*LDA_SETTINGS, "subclasses"},
-}
+# Axes that an objective does not have, besides settings without effect: dlda has alpha 1, and the opponents of LDA are
+# trained once, on classes.
+_WITHOUT_AXES: dict[object, set[str]] = {"dlda": {"alpha"}, "cce": {"subclasses"}, "gce": {"subclasses"}}
 
 # Settings by their names in run.toml, and the values on each axis of a grid.
 TrialSettings = dict[str, object]
@@ -75,7 +78,7 @@ class SweepDefinition(BaseModel):
     def _grid_or_search(self) -> Self:
         if bool(self.grids) == (self.search is not None):
             raise ValueError("a sweep is either a grid or a search: define exactly one of the two")
-        if self.search is not None and self.settings.get("objective", "lda") not in ("lda", "rdlda"):
+        if self.search is not None and self.settings.get("objective", "lda") not in ("lda", "rdlda", "joint"):
             raise ValueError(f"a search draws alpha and statistic, which {self.settings['objective']} does not have")
         for name, values in self.axes():
             if not values:
@@ -142,9 +145,10 @@ class SweepDefinition(BaseModel):
     def config(self, own: TrialSettings) -> RunConfig:
         """Return all settings of a trial, given its own settings. Raises InputError if they are invalid together."""
         shared, objective = dict(self.settings), own.get("objective")
-        if objective in ("dlda", "cce"):
+        if objective in ("dlda", "cce", "gce"):
             shared.pop("alpha", None)
-        chosen = merged(shared, own) if "objective" in shared and objective != "cce" else {**shared, **own}
+        applies = "objective" in shared and objective not in ("cce", "gce")
+        chosen = merged(shared, own) if applies else {**shared, **own}
         return RunConfig.parse(with_absolute_paths(chosen), "the settings")
 
     def states_objectives(self) -> bool:
@@ -153,7 +157,7 @@ class SweepDefinition(BaseModel):
         for grid in self.grids:
             for objective in grid.get("objective", [shared]):
                 stated = {*grid, *(self.settings if shared in (None, objective) else ())}
-                needed = {"cce": set(), "dlda": {"statistic"}}.get(str(objective), {"alpha", "statistic"})
+                needed = {"cce": set(), "gce": set(), "dlda": {"statistic"}}.get(str(objective), {"alpha", "statistic"})
                 if objective is None or not needed <= stated:
                     return False
         return True
@@ -172,7 +176,8 @@ class SweepDefinition(BaseModel):
             objectives = [name for name in objectives if name != "dlda"]
         inner = [name for name in grid if name not in ("objective", "seed")]
         for objective in objectives:
-            axes = [name for name in inner if name not in _WITHOUT_EFFECT.get(objective, set())]
+            without = unused_settings(objective) | _WITHOUT_AXES.get(objective, set())
+            axes = [name for name in inner if name not in without]
             for values in product(*(grid[name] for name in axes)):
                 yield {"objective": objective, **dict(zip(axes, values, strict=True)), "seed": seed}
 

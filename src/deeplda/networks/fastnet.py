@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from deeplda.networks.layers import check_embedding_dim, image_channels, scaled
+from deeplda.networks.layers import Head, PlainHead, check_embedding_dim, checked_head, image_channels, scaled
 
 # Weight of the newest batch in the running mean and variance. It is large because a short training run has few batches
 # in which to forget the early ones.
@@ -27,36 +27,45 @@ class FastNet(nn.Module):
     The design follows Jordan's "94% on CIFAR-10 in 3.29 seconds on a single GPU" (2024). Each group pools right after
     its first convolution, so most of the arithmetic is done on small images with many channels. The network uses GELU,
     no dropout, and batch normalisation without a scale, and its convolutions start as the identity on their input
-    channels. Our output is normalised over the batch, so its variance starts at 1 whatever the weights are; this gives
-    the objective's ridge a well-defined meaning. The output's scale is learnt because cross-entropy needs one; it
-    hardly matters to an LDA objective.
+    channels. By default, our output is normalised over the batch, so its variance starts at 1 whatever the weights are;
+    this gives the objective's ridge a well-defined meaning. The output's scale is learnt because cross-entropy needs
+    one; it hardly matters to an LDA objective. Jordan's network has a plain output, multiplied by 1/9.
 
     Args:
         sample_shape: (channels, height, width) of one image, with any number of channels and at least 24 pixels a side.
         embedding_dim: width of the output.
         width: multiplier for the number of channels in the three groups; the first layer and the output keep theirs.
+        head: "normalised" (the default) ends in batch normalisation, "plain" in a linear layer.
+        logit_scale: factor for the outputs of a plain head.
 
-    Raises InputError if the samples are not images or are too small, if `width` leaves a layer without channels, or if
-    `embedding_dim` is less than 1.
+    Raises InputError if the samples are not images or are too small, if `width` leaves a layer without channels, if
+    `embedding_dim` is less than 1, or if a logit scale is given for a normalised head.
     """
 
     least_side = 24
+    output_layers = ("output",)
 
-    def __init__(self, sample_shape: Sequence[int], embedding_dim: int, *, width: float = 1.0) -> None:
+    def __init__(
+        self,
+        sample_shape: Sequence[int],
+        embedding_dim: int,
+        *,
+        width: float = 1.0,
+        head: Head | None = None,
+        logit_scale: float = 1.0,
+    ) -> None:
         super().__init__()
         channels = image_channels(sample_shape, network="fastnet", least=self.least_side)
         check_embedding_dim(embedding_dim)
+        head = checked_head(head, logit_scale, network="fastnet", choices=("normalised", "plain"))
         c64, c256 = (scaled(count, width) for count in (64, 256))
         self.whitening = Whitening(channels)
         self.groups = nn.Sequential(
             nn.GELU(), *_group(self.whitening.outputs, c64), *_group(c64, c256), *_group(c256, c256)
         )
-        self.output = nn.Sequential(
-            nn.AdaptiveMaxPool2d(1),
-            nn.Flatten(),
-            nn.Linear(c256, embedding_dim, bias=False),
-            nn.BatchNorm1d(embedding_dim, momentum=_MOMENTUM),
-        )
+        layer = PlainHead(c256, embedding_dim, scale=logit_scale, bias=False)
+        norm = [nn.BatchNorm1d(embedding_dim, momentum=_MOMENTUM)] if head == "normalised" else []
+        self.output = nn.Sequential(nn.AdaptiveMaxPool2d(1), nn.Flatten(), layer, *norm)
 
     def start_from(self, images: Tensor) -> None:
         """Compute the whitening from images (n, channels, height, width), normalised as the inputs of `forward` are."""

@@ -207,7 +207,8 @@ def _words(module: nn.Module) -> str:
     if isinstance(module, _CONVOLUTIONS + _TRANSPOSED):
         return _convolution_words(module)
     if isinstance(module, nn.Linear):
-        return f"linear, {module.in_features} to {module.out_features}"
+        scale = getattr(module, "scale", 1)
+        return f"linear, {module.in_features} to {module.out_features}" + (f", times {scale:.3g}" if scale != 1 else "")
     if isinstance(module, _BATCH_NORMS):
         return "batch normalisation"
     if isinstance(module, _DROPOUTS):

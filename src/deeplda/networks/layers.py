@@ -5,10 +5,45 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Literal
 
-from torch import nn
+from torch import Tensor, nn
 
 from deeplda.errors import InputError
+
+Head = Literal["normalised", "plain"]
+
+
+class PlainHead(nn.Linear):
+    """A linear output layer whose outputs are multiplied by a fixed factor: (n, inputs) to (n, outputs).
+
+    The layer can learn any scale. The factor determines the scale at which it starts and, squared, how fast it learns.
+    """
+
+    def __init__(self, inputs: int, outputs: int, *, scale: float = 1.0, bias: bool = True) -> None:
+        super().__init__(inputs, outputs, bias=bias)
+        self.scale = scale
+
+    def forward(self, features: Tensor) -> Tensor:
+        outputs = super().forward(features)
+        return outputs if self.scale == 1 else outputs * self.scale
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, scale={self.scale:g}"
+
+
+def checked_head(head: Head | None, scale: float, *, network: str, choices: tuple[Head, ...]) -> Head:
+    """Return the head of a network, by default the first of its `choices`.
+
+    Raises InputError if the network has no such head, or if it is normalised and `scale` is not 1, because
+    normalisation would undo the scale.
+    """
+    chosen = head or choices[0]
+    if chosen not in choices:
+        raise InputError(f"head is {chosen!r}, but {network} has only a {' or '.join(choices)} head: omit head")
+    if chosen == "normalised" and scale != 1:
+        raise InputError(f"logit_scale is {scale:g}, but the head is normalised: use head plain, or omit logit_scale")
+    return chosen
 
 
 def conv_bn_relu(inputs: int, outputs: int, *, kernel: int = 3, padding: int = 1) -> list[nn.Module]:

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypedDict, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -21,14 +21,22 @@ from deeplda.errors import InputError
 from deeplda.networks.dorfernet import DorferNet
 from deeplda.networks.fastnet import FastNet
 from deeplda.networks.inspection import outline, output_width
-from deeplda.networks.layers import check_embedding_dim
+from deeplda.networks.layers import Head, check_embedding_dim
 from deeplda.networks.small import MLP, ConvNetSmall
 
 
 class NetworkBuilder(Protocol):
     """A callable that builds a network for samples of shape `sample_shape`, with outputs (n, embedding_dim)."""
 
-    def __call__(self, sample_shape: Sequence[int], embedding_dim: int, *, width: float = ...) -> nn.Module: ...
+    def __call__(
+        self,
+        sample_shape: Sequence[int],
+        embedding_dim: int,
+        *,
+        width: float = ...,
+        head: Head | None = ...,
+        logit_scale: float = ...,
+    ) -> nn.Module: ...
 
 
 @runtime_checkable
@@ -39,6 +47,17 @@ class StartsFromData(Protocol):
         """Initialise from some training samples (n, *sample_shape), normalised as the inputs of `forward` are."""
 
 
+class Architecture(TypedDict):
+    """The arguments of `build_network`."""
+
+    name: str
+    sample_shape: Sequence[int]
+    embedding_dim: int
+    width: float
+    head: Head | None
+    logit_scale: float
+
+
 NETWORKS: dict[str, NetworkBuilder] = {
     "dorfernet": DorferNet,
     "fastnet": FastNet,
@@ -47,7 +66,15 @@ NETWORKS: dict[str, NetworkBuilder] = {
 }
 
 
-def build_network(name: str, sample_shape: Sequence[int], embedding_dim: int, *, width: float = 1.0) -> nn.Module:
+def build_network(
+    name: str,
+    sample_shape: Sequence[int],
+    embedding_dim: int,
+    *,
+    width: float = 1.0,
+    head: Head | None = None,
+    logit_scale: float = 1.0,
+) -> nn.Module:
     """Build a network by name, with fresh weights from torch's random number generator.
 
     Args:
@@ -57,28 +84,50 @@ def build_network(name: str, sample_shape: Sequence[int], embedding_dim: int, *,
         sample_shape: (features,) or (channels, height, width) of one sample.
         embedding_dim: width of the output.
         width: multiplier for the number of hidden channels; 1 gives the network as published.
+        head: "normalised" or "plain", the output layer of a built-in network; None is the network's own default. A
+            network of your own has its own output layer.
+        logit_scale: factor for the outputs of a plain head.
 
     Raises InputError if the name is unknown, if the arguments are unsuitable, or if a built-in network does not fit in
     memory; nothing is allocated in that case. The size of your own network is not checked in advance, because only its
     code knows it. Errors raised by your own callable are passed on.
     """
     if ":" in name:
+        if head is not None or logit_scale != 1:
+            what = f"head is {head} and logit_scale is {logit_scale:g}, but {name!r} has its own output layer"
+            raise InputError(f"{what}: omit both")
         return build_user_network(name, tuple(sample_shape), embedding_dim, width=width)
-    outline_network(name, sample_shape, embedding_dim, width=width)
-    return NETWORKS[name](tuple(sample_shape), embedding_dim, width=width)
+    outline_network(name, sample_shape, embedding_dim, width=width, head=head, logit_scale=logit_scale)
+    return NETWORKS[name](tuple(sample_shape), embedding_dim, width=width, head=head, logit_scale=logit_scale)
 
 
-def check_network(name: str, sample_shape: Sequence[int], embedding_dim: int, *, width: float = 1.0) -> None:
+def check_network(
+    name: str,
+    sample_shape: Sequence[int],
+    embedding_dim: int,
+    *,
+    width: float = 1.0,
+    head: Head | None = None,
+    logit_scale: float = 1.0,
+) -> None:
     """Raise InputError if `build_network` would.
 
     A built-in network is built on the meta device only, without allocating memory. A network of your own is built and
     discarded.
     """
     build = build_network if ":" in name else outline_network
-    build(name, sample_shape, embedding_dim, width=width)
+    build(name, sample_shape, embedding_dim, width=width, head=head, logit_scale=logit_scale)
 
 
-def outline_network(name: str, sample_shape: Sequence[int], embedding_dim: int, *, width: float = 1.0) -> nn.Module:
+def outline_network(
+    name: str,
+    sample_shape: Sequence[int],
+    embedding_dim: int,
+    *,
+    width: float = 1.0,
+    head: Head | None = None,
+    logit_scale: float = 1.0,
+) -> nn.Module:
     """Build a built-in network on the meta device, without values and without allocating memory.
 
     Raises the same errors as `build_network`.
@@ -90,7 +139,8 @@ def outline_network(name: str, sample_shape: Sequence[int], embedding_dim: int, 
             need=f"one of {', '.join(NETWORKS)}, or your own as module.path:callable",
             do=f"did you mean {nearest[0]!r}?" if nearest else "choose one of these",
         )
-    return outline(lambda: NETWORKS[name](tuple(sample_shape), embedding_dim, width=width))
+    build, shape = NETWORKS[name], tuple(sample_shape)
+    return outline(lambda: build(shape, embedding_dim, width=width, head=head, logit_scale=logit_scale))
 
 
 def default_network(sample_shape: Sequence[int]) -> str:

@@ -8,7 +8,10 @@ from itertools import pairwise
 from torch import Tensor, nn
 
 from deeplda.networks.layers import (
+    Head,
+    PlainHead,
     check_embedding_dim,
+    checked_head,
     conv_bn_relu,
     he_initialise,
     image_channels,
@@ -31,18 +34,30 @@ class ConvNetSmall(nn.Module):
         sample_shape: (channels, height, width) of one image, with any number of channels and at least 4 pixels a side.
         embedding_dim: width of the output.
         width: multiplier for the number of channels in every hidden layer; the output keeps its width.
+        head: only "plain", the default.
+        logit_scale: factor for the outputs.
 
-    Raises InputError if the samples are not images or are too small, if `width` leaves a layer without channels, or if
-    `embedding_dim` is less than 1.
+    Raises InputError if the samples are not images or are too small, if `width` leaves a layer without channels, if
+    `embedding_dim` is less than 1, or if another head is given.
     """
 
     # Two pooling layers each halve the image, and at least one pixel must remain.
     least_side = 4
+    output_layers = ("output",)
 
-    def __init__(self, sample_shape: Sequence[int], embedding_dim: int, *, width: float = 1.0) -> None:
+    def __init__(
+        self,
+        sample_shape: Sequence[int],
+        embedding_dim: int,
+        *,
+        width: float = 1.0,
+        head: Head | None = None,
+        logit_scale: float = 1.0,
+    ) -> None:
         super().__init__()
         channels = image_channels(sample_shape, network="convnet-small", least=self.least_side)
         check_embedding_dim(embedding_dim)
+        checked_head(head, logit_scale, network="convnet-small", choices=("plain",))
         c32, c64, c128 = (scaled(count, width) for count in (32, 64, 128))
 
         self.features = nn.Sequential(
@@ -56,7 +71,7 @@ class ConvNetSmall(nn.Module):
             nn.AdaptiveAvgPool2d(1),
             nn.Flatten(),
         )
-        self.output = nn.Linear(c128, embedding_dim)
+        self.output = PlainHead(c128, embedding_dim, scale=logit_scale)
         he_initialise(self)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -78,10 +93,14 @@ class MLP(nn.Module):
         dropout: fraction of the hidden values dropped during training. Tabular data sets are small, and a discriminant
             objective overfits them easily: without dropout, the within-class scatter almost vanishes and the loss loses
             its meaning.
+        head: only "plain", the default.
+        logit_scale: factor for the outputs.
 
-    Raises InputError if the samples are not feature vectors, if `width` leaves a layer without units, or if
-    `embedding_dim` is less than 1.
+    Raises InputError if the samples are not feature vectors, if `width` leaves a layer without units, if
+    `embedding_dim` is less than 1, or if another head is given.
     """
+
+    output_layers = ("linear", "output")
 
     def __init__(
         self,
@@ -89,20 +108,23 @@ class MLP(nn.Module):
         embedding_dim: int,
         *,
         width: float = 1.0,
+        head: Head | None = None,
+        logit_scale: float = 1.0,
         hidden: Sequence[int] = (128, 128),
         dropout: float = 0.5,
     ) -> None:
         super().__init__()
         features = row_features(sample_shape, network="mlp")
         check_embedding_dim(embedding_dim)
+        checked_head(head, logit_scale, network="mlp", choices=("plain",))
         sizes = [features, *(scaled(units, width) for units in hidden)]
 
         layers: list[nn.Module] = []
         for inputs, outputs in pairwise(sizes):
             layers += [*linear_bn_relu(inputs, outputs), nn.Dropout(dropout)]
-        self.linear = nn.Linear(features, embedding_dim)
+        self.linear = PlainHead(features, embedding_dim, scale=logit_scale)
         self.hidden = nn.Sequential(*layers)
-        self.output = nn.Linear(sizes[-1], embedding_dim, bias=False) if layers else None
+        self.output = PlainHead(sizes[-1], embedding_dim, scale=logit_scale, bias=False) if layers else None
         he_initialise(self)
         if self.output is not None:
             # Training then starts from a linear map, which is often enough for small tabular data sets.

@@ -23,7 +23,7 @@ from deeplda.report.components import (
 from deeplda.report.markup import Html, document, element
 from deeplda.report.page import chart
 from deeplda.report.record import InspectedRun, RunRecord
-from deeplda.training.config import LDA_SETTINGS
+from deeplda.training.config import without_effect
 
 # More runs would make curves and plots unreadable, so only the first ones are drawn; the table contains all runs.
 MOST_DRAWN = 12
@@ -65,7 +65,7 @@ def run_names(records: Sequence[RunRecord]) -> list[str]:
 def _setting(record: RunRecord, name: str) -> str:
     """Return the value of a setting as a string, which is empty if the setting has no effect on this run."""
     value = getattr(record.config, name)
-    if record.config.objective == "cce" and name in LDA_SETTINGS:
+    if without_effect(record.config, [name]):
         return ""
     if name == "data":
         return wording.data_name(record.config)

@@ -119,7 +119,7 @@ def few_steps(run: RunHistory) -> Finding | None:
 def worse_than_chance(run: RunHistory) -> Finding | None:
     if run.discriminant or run.groups is None or _short(run):
         return None
-    loss, chance = run.epochs[-1].loss, math.log(run.groups)
+    loss, chance = run.epochs[-1].loss, run.chance_loss
     if loss <= 1.05 * chance:
         return None
     return _problem(
@@ -132,7 +132,7 @@ def worse_than_chance(run: RunHistory) -> Finding | None:
 def no_progress(run: RunHistory) -> Finding | None:
     """Report training batches that are poorly separated and hardly improved during training."""
     best = max(run.separation)
-    poor = best < (1 if run.discriminant else -0.5 * math.log(run.groups or 2))
+    poor = best < (1 if run.discriminant else -0.5 * run.chance_loss)
     if _short(run) or not poor or best - min(run.separation) > 0.1:
         return None
     if run.rise() > 0 or max(run.accuracies, default=0) > _GOOD:
@@ -403,12 +403,12 @@ def _training_accuracy(run: RunHistory) -> tuple[float, str]:
 
     C normally distributed classes with C - 1 equal eigenvalues v are 2 sqrt(C v / 2) within-class standard deviations
     apart, so the misclassified fraction is at most C - 1 times the tail beyond half this distance. The bound uses the
-    smallest eigenvalue as v; with fewer than C - 1 eigenvalues it is 0. For cross-entropy, it is the geometric mean
-    of the true class's probability.
+    smallest eigenvalue as v; with fewer than C - 1 eigenvalues it is 0. Without an LDA loss, it is the probability of
+    the true class that the loss stands for, which for cross-entropy is the geometric mean.
     """
     if not run.discriminant:
         loss = median(row.loss for row in run.epochs[-run.third :])
-        return math.exp(-loss), f"The training loss is {loss:.2g}"
+        return run.probability(loss), f"The training loss is {loss:.2g}"
     smallest = median(found[0] for found in run.eigenvalues[-run.third :])
     classes = len(run.eigenvalues[-1]) + 1
     if classes != run.groups:
@@ -437,15 +437,16 @@ def _highest_rate(config: RunConfig) -> float:
 def _lower_rate(config: RunConfig) -> str:
     """Return the command-line option that divides the learning rate by ten, capped at the default.
 
-    For muon, return the options that divide both learning rates by ten.
+    If filters (for muon), the output layer or biases have a rate of their own, return the options that divide all rates
+    by ten.
     """
-    if config.optimizer == "muon":
-        filters = config.filter_learning_rate
-        return (
-            f"--learning-rate {config.learning_rate / 10:.3g} --filter-learning-rate {filters / 10:.3g} "
-            f"({config.learning_rate:g} and {filters:g} here)"
-        )
-    return f"--learning-rate {min(config.learning_rate / 10, _DEFAULT_RATE):.3g} ({config.learning_rate:g} here)"
+    names = ["head_learning_rate", "bias_learning_rate"]
+    names = ["learning_rate", *(["filter_learning_rate"] if config.optimizer == "muon" else []), *names]
+    rates = {name: rate for name in names if (rate := getattr(config, name)) is not None}
+    if len(rates) == 1:
+        return f"--learning-rate {min(config.learning_rate / 10, _DEFAULT_RATE):.3g} ({config.learning_rate:g} here)"
+    options = " ".join(f"--{name.replace('_', '-')} {rate / 10:.3g}" for name, rate in rates.items())
+    return f"{options} ({' and '.join(f'{rate:g}' for rate in rates.values())} here)"
 
 
 def _is(count: int) -> str:

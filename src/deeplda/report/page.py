@@ -26,7 +26,7 @@ from deeplda.report.components import (
 )
 from deeplda.report.markup import Child, Html, document, element
 from deeplda.report.record import Floats, InspectedRun, RunRecord
-from deeplda.training.metrics import PredictorScores
+from deeplda.training.metrics import PredictorScores, Scores
 
 _MOST_HARDEST = 24
 
@@ -102,36 +102,35 @@ def _header(run: InspectedRun, name: str, objective: str) -> Html:
         f"{card.network} with {counted(card.embedding_dim, 'output')}; {len(run.class_names)} classes; "
         f"{'images' if run.images else 'feature vectors'} of size {shape} ({sizes})."
     )
-    mirrored = summary.mirrored.get("test")
     return header(
         name,
         objective[0].upper() + objective[1:],
         element("dl", figures, class_="figures"),
         element("p", what, class_="lead"),
-        _predictors(scores.predictors, mirrored.predictors if mirrored else None),
+        _predictors(scores.predictors, summary.augmented_test),
     )
 
 
-def _predictors(plain: dict[str, PredictorScores], mirrored: dict[str, PredictorScores] | None) -> Html | tuple[()]:
-    """Return a table of each predictor's scores, including its scores with mirror images if available.
+def _predictors(plain: dict[str, PredictorScores], augmented: tuple[str, Scores] | None) -> Html | tuple[()]:
+    """Return a table of each predictor's scores, including its scores with test-time augmentation if available.
 
     The first predictor makes the predictions.
     """
-    if len(plain) == 1 and not mirrored:
+    if len(plain) == 1 and not augmented:
         return ()
     columns = [
         "predictor",
         "accuracy",
         "balanced",
         "AUC",
-        *(["mirrored accuracy", "balanced", "AUC"] if mirrored else []),
+        *([f"{augmented[0]} accuracy", "balanced", "AUC"] if augmented else []),
     ]
     head = [element("th", text, scope="col") for text in columns]
     rows = []
     for i, name in enumerate(plain):
         hint = () if i else element("span", " makes the predictions", class_="hint")
         cells = []
-        for scores in [plain[name], mirrored[name]] if mirrored else [plain[name]]:
+        for scores in [plain[name], augmented[1].predictors[name]] if augmented else [plain[name]]:
             auc = "-" if scores.auc is None else f"{scores.auc:.4f}"
             texts = percent(scores.accuracy), percent(scores.balanced_accuracy), auc
             cells += [element("td", text) for text in texts]
@@ -143,7 +142,7 @@ def _embedding(run: InspectedRun) -> Html:
     total, shown = run.sizes["test"], len(run.labels)
     sample = f"{shown:,} of the {total:,} test samples are shown (stratified by class). " if shown < total else ""
     axes = "The axes are the directions that best separate the classes in the training set."
-    if "softmax" in run.card.predictors:
+    if run.card.predictors == ("softmax",):
         axes = (
             "Cross-entropy has no discriminant directions of its own, so the axes come from classic LDA fitted to "
             "the network's outputs for training samples."

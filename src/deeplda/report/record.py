@@ -256,7 +256,7 @@ def _coordinates(
 
     If there is only one coordinate, a second one spreads the samples at random, so that they overlap less.
     """
-    alpha = 1.0 if "softmax" in card.predictors else card.alpha
+    alpha = 1.0 if card.predictors == ("softmax",) else card.alpha
     directions = discriminant_directions(statistics, alpha, card.lam).flip(0)
     # The solver returns directions with arbitrary signs, so make the largest entry of each one positive.
     largest = directions.gather(1, directions.abs().argmax(1, keepdim=True))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from deeplda.training.config import RunConfig
+from deeplda.training.config import LDA_OBJECTIVES, RunConfig
 from deeplda.training.metrics import EpochRow, Row, Scores, SummaryRow
 
 
@@ -41,8 +41,8 @@ class RunHistory:
 
     @property
     def discriminant(self) -> bool:
-        """Whether the objective is an LDA objective rather than cross-entropy."""
-        return self.config.objective != "cce" and all(row.eigenvalues is not None for row in self.epochs)
+        """Whether the objective has an LDA loss, unlike (generalised) cross-entropy."""
+        return self.config.objective in LDA_OBJECTIVES and all(row.eigenvalues is not None for row in self.epochs)
 
     @property
     def groups(self) -> int | None:
@@ -83,12 +83,27 @@ class RunHistory:
     def separation(self) -> list[float]:
         """Separation of the training batches in each epoch; higher is better.
 
-        This is the mean of log(1 + v) over the eigenvalues v, or the negative cross-entropy. The paper's own loss is
-        not suitable: it jumps whenever the number of eigenvalues below its threshold changes, so it shows no trend.
+        This is the mean of log(1 + v) over the eigenvalues v, or the negative loss without an LDA loss. The paper's own
+        loss is not suitable: it jumps whenever the number of eigenvalues below its threshold changes, so it shows no
+        trend.
         """
         if not self.discriminant:
             return [-row.loss for row in self.epochs]
         return [sum(math.log1p(max(v, 0.0)) for v in found) / len(found) for found in self.eigenvalues]
+
+    @property
+    def chance_loss(self) -> float:
+        """The loss of guessing among the groups; only for cross-entropy and generalised cross-entropy."""
+        chance, q = math.log(self.groups or 2), self.config.gce_q
+        return -math.expm1(-q * chance) / q if self.config.objective == "gce" else chance
+
+    def probability(self, loss: float) -> float:
+        """Return the probability of the true class with which every sample would have this loss.
+
+        Like `chance_loss`, this is only for cross-entropy and generalised cross-entropy.
+        """
+        loss, q = max(loss, 0.0), self.config.gce_q
+        return max(1 - q * loss, 0.0) ** (1 / q) if self.config.objective == "gce" else math.exp(-loss)
 
     @property
     def third(self) -> int:

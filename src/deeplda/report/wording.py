@@ -32,8 +32,11 @@ def objective_name(config: RunConfig) -> str:
     subclasses = f", {config.subclasses} subclasses per class" if config.subclasses != 1 else ""
     if config.objective == "cce":
         return f"cross-entropy{subclasses}"
+    if config.objective == "gce":
+        return f"generalised cross-entropy, q {config.gce_q:g}{subclasses}"
     name = "deep LDA" if config.alpha == 1 else f"regularised deep LDA, alpha {config.alpha:g}"
-    return f"{name}, {config.statistic} statistic{subclasses}"
+    joint = f"cross-entropy + {config.lda_weight:g} x " if config.objective == "joint" else ""
+    return f"{joint}{name}, {config.statistic} statistic{subclasses}"
 
 
 def chosen_settings(config: RunConfig) -> dict[str, str | int | float]:

@@ -9,6 +9,7 @@ from torch import Tensor
 from deeplda.data.dataset import Part
 from deeplda.sampling import Indices
 from deeplda.training.config import LoopConfig
+from deeplda.views import reflected
 
 
 class BatchSource:
@@ -63,5 +64,4 @@ class BatchSource:
         if not self._translate:
             return positions
         shift = torch.randint(-self._translate, self._translate + 1, (n, 1), device=positions.device)
-        moved = (positions + shift).abs()
-        return torch.where(moved >= size, 2 * (size - 1) - moved, moved).clamp(0, size - 1)
+        return reflected(positions + shift, size)

@@ -14,7 +14,11 @@ from deeplda.core.options import ClassWeight, Scatter, StatisticName, check_regu
 from deeplda.errors import InputError
 from deeplda.io import expanded, read_toml
 
-# Settings that only the discriminant objectives use; cross-entropy ignores them.
+Objective = Literal["lda", "rdlda", "dlda", "cce", "gce", "joint"]
+# The objectives with an LDA loss, and those whose outputs are class scores for softmax; joint has both.
+LDA_OBJECTIVES: tuple[Objective, ...] = ("lda", "rdlda", "dlda", "joint")
+SOFTMAX_OBJECTIVES: tuple[Objective, ...] = ("joint", "cce", "gce")
+# Settings that only the LDA objectives use.
 LDA_SETTINGS = ("alpha", "lam", "epsilon", "statistic", "scatter")
 # The default alpha and statistic of the paper's objectives.
 OBJECTIVE_DEFAULTS: dict[str, dict[str, float | str]] = {
@@ -25,12 +29,15 @@ OBJECTIVE_DEFAULTS: dict[str, dict[str, float | str]] = {
 _AUTOENCODER_SETTINGS = ("autoencoder_epochs", "autoencoder_optimizer", "autoencoder_learning_rate")
 # (setting, values, others): if the setting has one of the values, the others have no effect.
 _WITHOUT_EFFECT: tuple[tuple[str, tuple[object, ...], tuple[str, ...]], ...] = (
-    ("objective", ("lda", "rdlda", "dlda"), ("label_smoothing",)),
+    ("objective", ("lda", "rdlda", "dlda", "gce"), ("label_smoothing",)),
+    ("objective", ("lda", "rdlda", "dlda", "cce", "gce"), ("lda_weight",)),
+    ("objective", ("lda", "rdlda", "dlda", "cce", "joint"), ("gce_q",)),
     ("statistic", ("wilks", "pillai", "hotelling"), ("epsilon",)),
-    ("objective", ("cce",), LDA_SETTINGS),
+    ("objective", ("cce", "gce"), LDA_SETTINGS),
     ("optimizer", ("sgd",), ("filter_learning_rate",)),
     ("schedule", ("one-cycle", "linear"), ("halve_every",)),
     ("flip", (False,), ("flip_order",)),
+    ("label_noise", (0.0,), ("noise_kind",)),
     ("subclasses", (1,), ("cluster_on", "cluster_starts", "smallest_cluster", "subclass_decision")),
     ("cluster_on", ("inputs",), _AUTOENCODER_SETTINGS),
     ("subclasses", (1,), _AUTOENCODER_SETTINGS),
@@ -56,9 +63,10 @@ class _Settings(BaseModel):
 class ObjectiveSettings(_Settings):
     """The settings of the objective."""
 
-    objective: Literal["lda", "rdlda", "dlda", "cce"] = Field(
+    objective: Objective = Field(
         "lda",
-        description="lda: the general objective; rdlda, dlda: the paper's, with its defaults; cce: cross-entropy.",
+        description="lda: the general objective; rdlda, dlda: the paper's, with its defaults; cce: cross-entropy; "
+        "gce: generalised cross-entropy; joint: cross-entropy plus the general objective.",
     )
     alpha: float = Field(
         1.0, ge=0, le=1, description="Factor applied to the off-diagonal entries of S_W. rdlda defaults to 0.6."
@@ -77,6 +85,15 @@ class ObjectiveSettings(_Settings):
         description="Label smoothing for cross-entropy: "
         "fraction of the target probability spread uniformly over all classes.",
     )
+    lda_weight: float = Field(
+        1.0, ge=0, le=1e6, description="Weight of the LDA loss in objective joint, beside cross-entropy with weight 1."
+    )
+    gce_q: float = Field(
+        0.7,
+        gt=0,
+        le=1,
+        description="Exponent q of generalised cross-entropy (1 - p^q) / q, near 0 cross-entropy.",
+    )
 
 
 class NetworkSettings(_Settings):
@@ -90,6 +107,12 @@ class NetworkSettings(_Settings):
     embedding_dim: Annotated[Whole, Field(ge=1)] | Literal["subclasses"] | None = Field(
         None, description="Output dimension: a number, or subclasses for one per subclass. [default: number of classes]"
     )
+    head: Literal["normalised", "plain"] | None = Field(
+        None,
+        description="Output of a built-in network: normalised over the batch, or plain, a linear layer. "
+        "[default: normalised for dorfernet and fastnet, which have both, plain for convnet-small and mlp]",
+    )
+    logit_scale: Rate = Field(1.0, description="Factor for the outputs of a plain head.")
 
 
 class OptimizerSettings(_Settings):
@@ -101,6 +124,12 @@ class OptimizerSettings(_Settings):
         "use muon only with batch norm.",
     )
     filter_learning_rate: Rate = Field(0.24, description="Peak learning rate for convolution filters under muon.")
+    head_learning_rate: Rate | None = Field(
+        None, description="Peak learning rate for the output layer of a built-in network. [default: learning_rate]"
+    )
+    bias_learning_rate: Rate | None = Field(
+        None, description="Peak learning rate for all biases except the output layer's. [default: learning_rate]"
+    )
     chunk_size: Whole | None = Field(
         None, ge=2, description="Process each batch in chunks of this many samples: same gradient, less memory."
     )
@@ -142,7 +171,13 @@ class LoopConfig(_Settings):
     batch_size: Whole = Field(200, ge=2, description="Number of samples per step.")
     learning_rate: Rate = Field(0.03, description="Peak learning rate.")
     momentum: float = Field(0.9, gt=0, lt=1, description="Nesterov momentum for SGD.")
-    weight_decay: float = Field(1e-4, ge=0, le=1e6, description="Weight decay; muon does not apply it to filters.")
+    weight_decay: float = Field(
+        1e-4,
+        ge=0,
+        le=1e6,
+        description="Weight decay: a step shrinks parameters by learning_rate times this, also those with a rate of "
+        "their own; muon does not apply it to filters.",
+    )
     schedule: Literal["halving", "one-cycle", "linear"] = Field(
         "one-cycle",
         description="Learning-rate schedule. halving: halve at intervals; one-cycle: raise, then lower; "
@@ -157,8 +192,10 @@ class LoopConfig(_Settings):
         "random", description="Flip at random, or flip each image in every second epoch."
     )
     translate: Whole = Field(0, ge=0, description="Shift images randomly by up to this many pixels.")
-    tta: Literal["mirror"] | None = Field(
-        None, description="mirror: also score with embeddings averaged over each image and its mirror image."
+    tta: Literal["mirror", "views"] | None = Field(
+        None,
+        description="mirror: also score with embeddings averaged over each image and its mirror image; "
+        "views: also over both, shifted by a pixel.",
     )
     patience: Whole | None = Field(
         None, ge=1, description="Stop after this many epochs without an improvement in validation accuracy."
@@ -176,7 +213,7 @@ class DataSettings(_Settings):
     )
     image_size: Whole | None = Field(None, ge=1, description="Resize images to this many pixels per side.")
     split_seed: Whole = Field(
-        0, ge=0, description="Seed for splitting the data into training, validation and test sets."
+        0, ge=0, description="Seed for splitting the data into training, validation and test sets, and for label noise."
     )
     train_on_all: bool = Field(
         False, description="Also train on the validation set. Enable this only after all settings have been chosen."
@@ -184,8 +221,23 @@ class DataSettings(_Settings):
     skip_unreadable: bool = Field(False, description="Skip broken image files instead of stopping.")
 
 
-# Runs with the same values of these settings have the same samples.
-DATA_SETTINGS = ("data", *DataSettings.model_fields)
+class LabelNoiseSettings(_Settings):
+    """The settings for wrong labels in the training and validation sets."""
+
+    label_noise: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Fraction of labels to make wrong in the training and validation sets, for studies.",
+    )
+    noise_kind: Literal["symmetric", "pairs"] = Field(
+        "symmetric",
+        description="What wrong labels become: any other class, or pairs: the next class (on CIFAR-10, a similar one).",
+    )
+
+
+# Runs with the same values of these settings have the same samples and labels.
+DATA_SETTINGS = ("data", *DataSettings.model_fields, *LabelNoiseSettings.model_fields)
 
 
 class FitConfig(LoopConfig, SubclassSettings, OptimizerSettings, NetworkSettings, ObjectiveSettings):
@@ -203,7 +255,7 @@ class FitConfig(LoopConfig, SubclassSettings, OptimizerSettings, NetworkSettings
         return self
 
 
-class TrainConfig(DataSettings, FitConfig):
+class TrainConfig(LabelNoiseSettings, DataSettings, FitConfig):
     """The options of `deeplda train`: all settings except the name of the data."""
 
     @model_validator(mode="after")
@@ -256,15 +308,16 @@ class AutoencoderConfig(_TomlFile, DataSettings, LoopConfig):
     def of(cls, config: FitConfig) -> Self:
         """Return the settings for the autoencoder of a training run.
 
-        Settings that do not affect it keep their defaults, so that runs with different objectives can share it.
+        Settings that do not affect it keep their defaults, so that runs with different objectives can share it. It has
+        no settings for label noise: labels only determine its batches, and the fingerprint of the data covers them.
         """
-        same = [name for name in (*DATA_SETTINGS, "device", "seed", "width") if hasattr(config, name)]
+        same = ("data", *DataSettings.model_fields, "device", "seed", "width")
         return cls(
             epochs=config.autoencoder_epochs,
             optimizer=config.autoencoder_optimizer,
             learning_rate=config.autoencoder_learning_rate,
             weight_decay=0.0,
-            **{name: getattr(config, name) for name in same},
+            **{name: getattr(config, name) for name in same if hasattr(config, name)},
         )
 
 
@@ -282,10 +335,11 @@ def merged(base: Mapping[str, object], chosen: Mapping[str, object]) -> dict[str
     """Return `base` updated with `chosen`.
 
     If `chosen` changes the objective, alpha and statistic in `base` are dropped, so that the new objective's defaults
-    apply.
+    apply. Objectives lda and joint have the same LDA loss, so a change between these two keeps them.
     """
-    objective = base.get("objective", "lda")
-    if chosen.get("objective", objective) != objective:
+    before = base.get("objective", "lda")
+    now = chosen.get("objective", before)
+    if now != before and {now, before} != {"lda", "joint"}:
         base = {name: value for name, value in base.items() if name not in ("alpha", "statistic")}
     return {**base, **chosen}
 
@@ -294,6 +348,12 @@ def without_effect(config: TrainConfig, given: Collection[str]) -> dict[str, str
     """Return the given settings that have no effect, each with the setting responsible: {"lam": "objective"}."""
     found = [(names, other) for other, values, names in _WITHOUT_EFFECT if getattr(config, other) in values]
     return {name: other for names, other in found for name in names if name in given}
+
+
+def unused_settings(objective: object) -> set[str]:
+    """Return the settings that have no effect with an objective."""
+    found = (names for other, values, names in _WITHOUT_EFFECT if other == "objective" and objective in values)
+    return set().union(*found)
 
 
 def with_absolute_paths(settings: Mapping[str, object]) -> dict[str, object]:

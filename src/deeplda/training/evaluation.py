@@ -14,6 +14,7 @@ from deeplda.model import Model
 from deeplda.predictors import FeatureStatistics
 from deeplda.training.metrics import PredictorScores, Scores
 from deeplda.training.parallel import ALONE, World
+from deeplda.views import Views
 
 # Yields the batches of a long computation unchanged, and reports progress on this activity over this many samples.
 Watch = Callable[[Iterator[Tensor], int, str], Iterator[Tensor]]
@@ -42,18 +43,18 @@ def gather_statistics(model: Model, part: Part, watch: Watch = unwatched, world:
 
 
 def evaluate(
-    model: Model, part: Part, watch: Watch = unwatched, world: World = ALONE, *, mirror: bool = False
+    model: Model, part: Part, watch: Watch = unwatched, world: World = ALONE, *, tta: Views | None = None
 ) -> Scores | None:
     """Score every predictor of the model on `part`; return None if it has no samples.
 
-    The samples are split among the processes of a `world`. With `mirror`, embeddings are averaged over each image and
-    its mirror image.
+    The samples are split among the processes of a `world`. With `tta`, embeddings are averaged over views of each
+    image.
     """
     if len(part) == 0:
         return None
     inputs, classes = world.share(part.inputs), len(model.class_names)
     found: dict[str, list[NDArray[np.float64]]] = {name: [np.empty((0, classes))] for name in model.card.predictors}
-    for embedding in watch(model.embeddings(inputs, mirror=mirror), len(inputs), "scoring"):
+    for embedding in watch(model.embeddings(inputs, tta=tta), len(inputs), "scoring"):
         for name, scores in found.items():
             scores.append(model.class_scores(embedding, name).cpu().numpy())
     labels = np.concatenate(world.gather(world.share(part.labels)))
@@ -78,7 +79,7 @@ def evaluate(
 def subclass_scores(model: Model, part: Part) -> dict[str, dict[str, int]]:
     """Return, for each subclass, how often it had the best score ("decided") and how often its class was then right.
 
-    As in the confusion matrix, mirror images are not used.
+    As in the confusion matrix, there is no test-time augmentation.
     """
     names = model.card.subclass_map.names(model.class_names)
     decided = model.predict_subclasses(part.inputs)

@@ -96,12 +96,17 @@ class EpochRow(_Strict):
     seconds: float
 
 
+# The scores of each kind of test-time augmentation, by their name in a summary and in tables.
+AUGMENTED: dict[Literal["mirror", "views"], Literal["mirrored", "views"]] = {"mirror": "mirrored", "views": "views"}
+
+
 class FinalScores(_Strict):
     """Scores of the finished model: a classifier, with its class names, or an autoencoder.
 
     Attributes:
         train_counts: number of training samples in each class.
         mirrored: scores with embeddings averaged over each image and its mirror image.
+        views: scores with embeddings averaged over six views of each image.
     """
 
     validation: Scores | ReconstructionScores | None
@@ -109,6 +114,13 @@ class FinalScores(_Strict):
     class_names: list[str] | None = None
     train_counts: list[_AtLeastOne] | None = None
     mirrored: dict[Literal["validation", "test"], Scores | None] = {}
+    views: dict[Literal["validation", "test"], Scores | None] = {}
+
+    @property
+    def augmented_test(self) -> tuple[str, Scores] | None:
+        """The name and scores of the test set with test-time augmentation, if it was used."""
+        found = ((name, getattr(self, name).get("test")) for name in AUGMENTED.values())
+        return next(((name, scores) for name, scores in found if scores is not None), None)
 
     @model_validator(mode="after")
     def _one_or_the_other(self) -> Self:

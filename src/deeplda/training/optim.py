@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from deeplda.training.config import FitConfig, LoopConfig
+
+# A group of parameters with options, as torch's optimisers take them.
+ParameterGroup = dict[str, Any]
 
 # One-cycle: the fraction of the steps in which the rate rises, and the fraction of the peak rate at which it starts.
 _RISING = 0.25
@@ -40,17 +44,50 @@ def learning_rate(config: LoopConfig, step: int, steps_per_epoch: int) -> float:
     return config.learning_rate * (total - step) / (total - top + 1)
 
 
-def build_optimizer(config: FitConfig, trained: nn.Module) -> torch.optim.Optimizer:
-    """Build the optimiser; each parameter group stores its peak learning rate as "initial_lr"."""
+def build_optimizer(
+    config: FitConfig, trained: nn.Module, output: Collection[nn.Parameter] = ()
+) -> torch.optim.Optimizer:
+    """Build the optimiser; each parameter group stores its peak learning rate as "initial_lr".
+
+    Args:
+        output: the parameters of the output layer, for `head_learning_rate`.
+    """
     rate, momentum, decay = config.learning_rate, config.momentum, config.weight_decay
+    own = _groups_with_own_rate(config, trained, output)
     optimizer = (
-        Muon(trained, rate, config.filter_learning_rate, momentum, decay)
+        Muon(trained, rate, config.filter_learning_rate, momentum, decay, own)
         if config.optimizer == "muon"
-        else torch.optim.SGD(trained.parameters(), rate, momentum, weight_decay=decay, nesterov=True)
+        else torch.optim.SGD(
+            [{"params": _others(trained.parameters(), own)}, *own], rate, momentum, weight_decay=decay, nesterov=True
+        )
     )
     for group in optimizer.param_groups:
         group["initial_lr"] = group["lr"]
     return optimizer
+
+
+def _groups_with_own_rate(
+    config: FitConfig, trained: nn.Module, output: Collection[nn.Parameter]
+) -> list[ParameterGroup]:
+    """Return the parameters that have a learning rate of their own, as groups for an optimiser.
+
+    The decay of a step, the rate times the weight decay, is the same as for all other parameters, so that the rates can
+    be chosen on their own.
+    """
+    at_output = set(output)
+    biases = [p for name, p in trained.named_parameters() if name.endswith("bias") and p not in at_output]
+    chosen = ((config.bias_learning_rate, biases), (config.head_learning_rate, list(output)))
+    return [
+        {"params": parameters, "lr": rate, "weight_decay": config.weight_decay * (config.learning_rate / rate)}
+        for rate, parameters in chosen
+        if rate is not None and parameters
+    ]
+
+
+def _others(parameters: Iterable[nn.Parameter], groups: Iterable[ParameterGroup]) -> list[nn.Parameter]:
+    """Return the parameters that are in none of the groups."""
+    taken = {parameter for group in groups for parameter in group["params"]}
+    return [parameter for parameter in parameters if parameter not in taken]
 
 
 class Muon(torch.optim.Optimizer):
@@ -65,16 +102,26 @@ class Muon(torch.optim.Optimizer):
     Args:
         lr: learning rate for all parameters except the filters.
         filter_lr: learning rate for the filters, which are the weights of all `nn.Conv2d` modules.
+        own: groups of parameters, not treated as filters, with their own "lr" and "weight_decay".
     """
 
-    def __init__(self, network: nn.Module, lr: float, filter_lr: float, momentum: float, weight_decay: float) -> None:
-        trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    def __init__(
+        self,
+        network: nn.Module,
+        lr: float,
+        filter_lr: float,
+        momentum: float,
+        weight_decay: float,
+        own: Sequence[ParameterGroup] = (),
+    ) -> None:
+        trained = _others((parameter for parameter in network.parameters() if parameter.requires_grad), own)
         filters = {module.weight for module in network.modules() if isinstance(module, nn.Conv2d)}
-        groups: list[dict[str, object]] = [
+        groups: list[ParameterGroup] = [
             {"params": [p for p in trained if p in filters], "lr": filter_lr, "filters": True},
-            {"params": [p for p in trained if p not in filters], "lr": lr, "filters": False},
+            {"params": [p for p in trained if p not in filters], "lr": lr},
+            *own,
         ]
-        defaults = {"momentum": momentum, "decay": weight_decay}
+        defaults = {"momentum": momentum, "weight_decay": weight_decay, "filters": False}
         super().__init__([group for group in groups if group["params"]], defaults)
 
     @torch.no_grad()
@@ -89,7 +136,7 @@ class Muon(torch.optim.Optimizer):
                 if group["filters"]:
                     _filter_step(parameter, parameter.grad, state, group["lr"])
                 else:
-                    gradient = parameter.grad.add(parameter, alpha=group["decay"])
+                    gradient = parameter.grad.add(parameter, alpha=group["weight_decay"])
                     parameter.sub_(_nesterov(gradient, state, group["momentum"]), alpha=group["lr"])
 
 

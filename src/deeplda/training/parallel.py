@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from deeplda.errors import InputError, TrainingError
 
@@ -151,29 +151,3 @@ def joined_world(device: str) -> Iterator[World]:
 def _is_lost_contact(error: Exception) -> bool:
     signs = ("Connection closed by peer", "Connection reset", "Broken pipe", "Timed out", "Socket", "NCCL")
     return isinstance(error, dist.DistError) or any(sign in str(error) for sign in signs)
-
-
-class SharedCrossEntropy(nn.Module):
-    """Cross-entropy of a batch that is split among processes: the weighted mean over the whole batch.
-
-    Averaging the means of the processes would be wrong if they have unequal numbers of samples. The value is the loss
-    of the whole batch. The gradient with respect to a process's own outputs is multiplied by the number of processes,
-    because `DistributedDataParallel` averages over them.
-    """
-
-    weights: Tensor
-
-    def __init__(self, weights: Tensor, label_smoothing: float, world: World) -> None:
-        super().__init__()
-        self.register_buffer("weights", weights)
-        self.label_smoothing, self.world = label_smoothing, world
-
-    def forward(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        own = nn.functional.cross_entropy(
-            outputs, labels, self.weights, reduction="sum", label_smoothing=self.label_smoothing
-        )
-        figures = torch.stack([own.detach(), self.weights[labels].sum()]).double().cpu().numpy()
-        total, weight = self.world.total(figures)
-        scaled: Tensor = own * (self.world.size / float(weight))
-        # The value covers all processes; the gradient covers only this process's samples.
-        return scaled + (float(total / weight) - scaled.detach())

@@ -16,7 +16,7 @@ from deeplda.training.config import RunConfig
 from deeplda.training.loop import train
 from deeplda.training.metrics import SummaryRow
 from deeplda.training.parallel import ALONE, World
-from deeplda.training.preparation import check_settings, read_data
+from deeplda.training.preparation import check_settings, noise_note, read_data
 from deeplda.training.progress import Progress
 from deeplda.training.run_folder import MemoryRun, open_run, summary_row
 from deeplda.training.subclass_stage import find_subclasses, on_subclasses
@@ -56,6 +56,8 @@ def run_to_end(
     keep_freed_memory()
     with progress.status(f"reading {config.data}"):
         data = world.together(lambda: read_data(config))
+    if world.first and (note := noise_note(config)):
+        progress.note(note)
     world.together(lambda: check_settings(config, data, world))
     with ExitStack() as stack:
         stack.callback(progress.close)

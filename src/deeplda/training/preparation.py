@@ -8,18 +8,19 @@ import numpy as np
 
 from deeplda.data import load_data
 from deeplda.data.dataset import Data
+from deeplda.data.label_noise import with_label_noise
 from deeplda.device import pick_device
 from deeplda.errors import InputError
-from deeplda.model import no_mirror_image
+from deeplda.model import no_views
 from deeplda.networks import check_network
 from deeplda.sampling import sufficient_batch_size
-from deeplda.training.config import RunConfig
+from deeplda.training.config import LDA_OBJECTIVES, RunConfig
 from deeplda.training.parallel import ALONE, World
 from deeplda.training.trainee import model_card
 
 
 def read_data(config: RunConfig) -> Data:
-    """Read the data for a run. Raises InputError if that fails."""
+    """Read the data for a run, with its label noise. Raises InputError if that fails."""
     data = load_data(
         config.data,
         data_dir=config.data_dir,
@@ -27,7 +28,16 @@ def read_data(config: RunConfig) -> Data:
         split_seed=config.split_seed,
         skip_unreadable=config.skip_unreadable,
     )
+    data = with_label_noise(data, config.label_noise, config.noise_kind, config.split_seed)
     return data.without_validation() if config.train_on_all else data
+
+
+def noise_note(config: RunConfig) -> str | None:
+    """Return a sentence about the run's label noise, or None if it has none."""
+    if config.label_noise == 0:
+        return None
+    which = f"{config.label_noise:.3g} of the labels ({config.noise_kind} noise)"
+    return f"{which} are wrong on purpose in the training and validation sets; the test labels are right"
 
 
 def check_settings(config: RunConfig, data: Data, world: World = ALONE) -> None:
@@ -40,7 +50,10 @@ def check_settings(config: RunConfig, data: Data, world: World = ALONE) -> None:
         raise InputError(f"{what}: add samples, or remove the class")
     pick_device(config.device)
     card = model_card(config, data)
-    check_network(card.network, card.sample_shape, card.embedding_dim, width=card.width)
+    check_network(**card._architecture())
+    if config.head_learning_rate is not None and ":" in card.network:
+        what = f"head_learning_rate needs a built-in network, but the network is {card.network}"
+        raise InputError(f"{what}: omit it, and use learning_rate for all layers")
     if len(data.sample_shape) != 3:
         _reject_augmentation(config, data)
     # Stratified batches differ by one sample, so some are smaller than batch_size.
@@ -48,7 +61,7 @@ def check_settings(config: RunConfig, data: Data, world: World = ALONE) -> None:
     if min(smallest, config.batch_size) < 2 * world.size:
         what = f"the smallest batch size is {smallest} and the number of processes is {world.size}"
         raise InputError(what, need="at least two samples per process", do="raise --batch-size")
-    if config.objective != "cce" and config.sampler == "stratified":
+    if config.objective in LDA_OBJECTIVES and config.sampler == "stratified":
         _require_two_classes_in_each_batch(config, data)
 
 
@@ -57,7 +70,7 @@ def _require_two_classes_in_each_batch(config: RunConfig, data: Data) -> None:
     counts, batches = np.bincount(data.train.labels), math.ceil(len(data.train) / config.batch_size)
     others = len(data.train) - int(counts.max())
     if batches > others:
-        enough = sufficient_batch_size(config.batch_size, data.train.labels, config.objective)
+        enough = sufficient_batch_size(config.batch_size, data.train.labels, two_classes=True)
         raise InputError(
             f"an epoch has {batches} batches, but only {others} training samples are not of class "
             f"{data.class_names[counts.argmax()]}",
@@ -67,8 +80,8 @@ def _require_two_classes_in_each_batch(config: RunConfig, data: Data) -> None:
 
 
 def _reject_augmentation(config: RunConfig, rows: Data) -> None:
-    if config.tta == "mirror":
-        raise InputError(no_mirror_image(rows.sample_shape))
+    if config.tta is not None:
+        raise InputError(no_views(rows.sample_shape))
     for name, off in (("flip", "--no-flip"), ("translate", "--translate 0")):
         if getattr(config, name):
             raise InputError(f"{name} needs images, but the samples have shape {rows.sample_shape}: pass {off}")

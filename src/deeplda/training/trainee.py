@@ -14,18 +14,19 @@ from torch.nn.parallel import DistributedDataParallel
 from deeplda.core.large_batch import large_batch_backward
 from deeplda.data.dataset import Data, Part
 from deeplda.device import autocast_for, pick_device, preserved_generators, warn_if_slow
-from deeplda.errors import TrainingError, while_training
-from deeplda.losses import DeepLDALoss
+from deeplda.errors import InputError, TrainingError, while_training
 from deeplda.model import Model, ModelCard, Normalisation
+from deeplda.model_card import LDA_PREDICTORS, PredictorName
 from deeplda.networks import StartsFromData, build_network, default_network, training_flops
 from deeplda.predictors import Softmax
 from deeplda.sampling import stratified_sample
 from deeplda.subclasses import SubclassMap
-from deeplda.training.config import FitConfig
+from deeplda.training.config import LDA_OBJECTIVES, SOFTMAX_OBJECTIVES, FitConfig
+from deeplda.training.criteria import build_criterion, lda_part
 from deeplda.training.evaluation import Watch, evaluate, gather_statistics, unwatched
-from deeplda.training.metrics import FinalScores, Scores, Spectrum
+from deeplda.training.metrics import AUGMENTED, FinalScores, Scores, Spectrum
 from deeplda.training.optim import build_optimizer
-from deeplda.training.parallel import ALONE, SharedCrossEntropy, World
+from deeplda.training.parallel import ALONE, World
 
 # Enough samples for a network that is initialised from the data before training, for example by whitening patches.
 _STARTING_SAMPLES = 2_000
@@ -37,7 +38,7 @@ class Classifier:
 
     Attributes:
         world: the processes that train the model together.
-        head: the layer from the embedding to class scores, used for cross-entropy if the embedding dimension is not the
+        head: the layer from the embedding to class scores, used for softmax if the embedding dimension is not the
             number of classes; otherwise the identity.
         trained: the network and the head, which together contain all trained parameters.
         parallel: `trained`, wrapped to exchange gradients with the other processes.
@@ -100,13 +101,13 @@ class Classifier:
             class_names=list(data.class_names),
             train_counts=np.bincount(classes, minlength=len(data.class_names)).tolist(),
         )
-        if self.config.tta is None:
+        if (tta := self.config.tta) is None:
             return scores
-        mirrored = {
-            "validation": evaluate(self.model, data.val, world=self.world, mirror=True),
-            "test": evaluate(self.model, data.test, watch, self.world, mirror=True),
+        augmented = {
+            "validation": evaluate(self.model, data.val, world=self.world, tta=tta),
+            "test": evaluate(self.model, data.test, watch, self.world, tta=tta),
         }
-        return scores.model_copy(update={"mirrored": mirrored})
+        return scores.model_copy(update={AUGMENTED[tta]: augmented})
 
     def flops(self, sample_shape: tuple[int, ...]) -> int:
         """Return the number of floating-point operations in the forward and backward pass of one sample."""
@@ -118,29 +119,29 @@ class Classifier:
 
     def describe_step(self) -> str:
         """Return the range of the eigenvalues of the last batch, for the progress bar."""
-        if not isinstance(self.criterion, DeepLDALoss):
+        if (lda := lda_part(self.criterion)) is None:
             return ""
-        eigenvalues = self.criterion.diagnostics.eigenvalues
+        eigenvalues = lda.diagnostics.eigenvalues
         return f"  eigenvalues {float(eigenvalues[0]):.2f} to {float(eigenvalues[-1]):.2f}"
 
     def _spectrum(self) -> Spectrum:
-        """Return the spectrum of the last batch; empty for cross-entropy."""
-        if not isinstance(self.criterion, DeepLDALoss):
+        """Return the spectrum of the last batch; empty for objectives other than LDA."""
+        if (lda := lda_part(self.criterion)) is None:
             return {}
-        seen = self.criterion.diagnostics
+        seen = lda.diagnostics
         return {"eigenvalues": seen.eigenvalues.tolist(), "selected": seen.selected, "dead_dims": seen.dead_dims}
 
     def fit_predictors(self, part: Part, watch: Watch = unwatched) -> None:
         """Fit the predictors on `part` with the current network; softmax copies the trained layer instead."""
-        if self.config.objective != "cce":
+        if self.config.objective in SOFTMAX_OBJECTIVES:
+            softmax = self.model._named_predictor("softmax")
+            assert isinstance(softmax, Softmax)
+            layer = self.head if isinstance(self.head, nn.Linear) else None
+            classes = torch.arange(len(self.model.card.subclass_map), device=self.device)
+            softmax.set_layer(classes, *((layer.weight, layer.bias) if layer else (None, None)))
+        if self.config.objective in LDA_OBJECTIVES:
             with while_training():
                 self.model._fit_statistics(gather_statistics(self.model, part, watch, self.world))
-            return
-        softmax = self.model.predictor
-        assert isinstance(softmax, Softmax)
-        layer = self.head if isinstance(self.head, nn.Linear) else None
-        classes = torch.arange(len(self.model.card.subclass_map), device=self.device)
-        softmax.set_layer(classes, *((layer.weight, layer.bias) if layer else (None, None)))
 
 
 class _NetworkAndHead(nn.Module):
@@ -176,8 +177,9 @@ def build_trainee(
     groups, outputs = len(card.subclass_map), card.embedding_dim
     with preserved_generators():
         torch.manual_seed(config.seed)
-        network = network or build_network(card.network, card.sample_shape, outputs, width=card.width)
-        head = nn.Linear(outputs, groups) if config.objective == "cce" and outputs != groups else nn.Identity()
+        network = network or build_network(**card._architecture())
+        scored = config.objective in SOFTMAX_OBJECTIVES
+        head = nn.Linear(outputs, groups) if scored and outputs != groups else nn.Identity()
     if world.size > 1 and device.type == "cuda":
         network = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]  # not typed
     model = Model(card, network)
@@ -188,25 +190,36 @@ def build_trainee(
         network.start_from(model.normalisation.prepare(torch.from_numpy(some).to(device)))
     trained = _NetworkAndHead(model.network, head).to(device)
     parallel = trained if world.size == 1 else _parallel(trained)
-    optimizer = build_optimizer(config, trained)
+    optimizer = build_optimizer(config, trained, _output_parameters(network, head))
     # In eval mode, the loss does not communicate with other ranks, so a single process trains alone even if the
     # caller's program has a process group.
-    criterion = _build_criterion(config, data.train, groups, world).to(device).train(world.size > 1)
+    criterion = build_criterion(config, data.train, groups, world).to(device).train(world.size > 1)
     return Classifier(config, world, model, head, trained, parallel, criterion, optimizer, device)
 
 
 def model_card(config: FitConfig, data: Data, subclasses: SubclassMap | None = None) -> ModelCard:
-    """Return the card of the model to train. By default, the output dimension is the number of classes."""
-    outputs = config.embedding_dim or len(data.class_names)
+    """Return the card of the model to train.
+
+    By default, the output dimension is the number of classes. The outputs of objective joint are class scores, so they
+    have one dimension for each class or subclass. Raises InputError if the settings contradict this.
+    """
+    groups, joint = len(subclasses or data.class_names), config.objective == "joint"
+    outputs = config.embedding_dim or ("subclasses" if joint else len(data.class_names))
     if outputs == "subclasses":
-        outputs = len(subclasses or data.class_names)
+        outputs = groups
+    # Before the classes are split, the number of subclasses is unknown.
+    if joint and outputs != groups and (subclasses is not None or config.subclasses == 1):
+        what = f"embedding_dim is {outputs}, but objective joint needs one output per class or subclass, here {groups}"
+        raise InputError(f"{what}: omit embedding_dim, or use another objective")
     return ModelCard(
         network=config.network or default_network(data.sample_shape),
         width=config.width,
         embedding_dim=outputs,
+        head=config.head,
+        logit_scale=config.logit_scale,
         sample_shape=data.sample_shape,
         class_names=data.class_names,
-        predictors=("softmax",) if config.objective == "cce" else ("hyperplanes", "nearest_mean", "classic_lda"),
+        predictors=predictors_of(config),
         alpha=config.alpha,
         lam=config.lam,
         scatter=config.scatter,
@@ -216,29 +229,21 @@ def model_card(config: FitConfig, data: Data, subclasses: SubclassMap | None = N
     )
 
 
+def predictors_of(config: FitConfig) -> tuple[PredictorName, ...]:
+    """Return the predictors of the objective; the first one makes the decisions."""
+    softmax: tuple[PredictorName, ...] = ("softmax",) if config.objective in SOFTMAX_OBJECTIVES else ()
+    return softmax + (LDA_PREDICTORS if config.objective in LDA_OBJECTIVES else ())
+
+
+def _output_parameters(network: nn.Module, head: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters of a built-in network's output layers and of the head on top of them."""
+    layers = [getattr(network, name) for name in getattr(network, "output_layers", ())]
+    return [parameter for layer in (*layers, head) if layer is not None for parameter in layer.parameters()]
+
+
 def _parallel(trained: nn.Module) -> DistributedDataParallel:
     """Wrap a module so that processes exchange gradients but not buffers."""
     with warnings.catch_warnings():
         # Older releases of torch know the option only under this name.
         warnings.filterwarnings("ignore", ".*broadcast_buffers.* is deprecated")
         return DistributedDataParallel(trained, broadcast_buffers=False)
-
-
-def _build_criterion(config: FitConfig, train: Part, groups: int, world: World) -> nn.Module:
-    """Build the discriminant loss, or cross-entropy with the same class weights."""
-    if config.objective != "cce":
-        return DeepLDALoss(
-            config.statistic,
-            alpha=config.alpha,
-            lam=config.lam,
-            epsilon=config.epsilon,
-            scatter=config.scatter,
-            class_weight=config.class_weight,
-        )
-    weights = torch.ones(groups)
-    if config.class_weight is not None:
-        counts = torch.bincount(torch.from_numpy(train.labels), minlength=groups).float()
-        weights = counts.sum() / (len(counts) * counts.clamp(min=1))
-    if world.size == 1:
-        return nn.CrossEntropyLoss(weights, label_smoothing=config.label_smoothing)
-    return SharedCrossEntropy(weights, config.label_smoothing, world)

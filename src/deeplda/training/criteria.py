@@ -1,0 +1,131 @@
+"""The criteria that the loop minimises: LDA losses, cross-entropy, generalised cross-entropy, and their sum."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, nll_loss
+
+from deeplda.data.dataset import Part
+from deeplda.losses import DeepLDALoss
+from deeplda.training.config import LDA_OBJECTIVES, SOFTMAX_OBJECTIVES, FitConfig
+from deeplda.training.parallel import ALONE, World
+
+Reduction = Literal["sum", "mean"]
+
+
+class SampleLoss(nn.Module, ABC):
+    """The weighted mean of the losses of single samples, over a batch that may be split among processes.
+
+    Averaging the means of the processes would be wrong if they have unequal numbers of samples. The value is the loss
+    of the whole batch. The gradient with respect to a process's own outputs is multiplied by the number of processes,
+    because `DistributedDataParallel` averages over them.
+
+    Args:
+        weights: (C,), the weight of a sample of each class.
+        world: the processes that share each batch.
+    """
+
+    weights: Tensor
+
+    def __init__(self, weights: Tensor, world: World = ALONE) -> None:
+        super().__init__()
+        self.register_buffer("weights", weights)
+        self.world = world
+
+    @abstractmethod
+    def _reduced(self, outputs: Tensor, labels: Tensor, reduction: Reduction) -> Tensor:
+        """Return the weighted sum of the samples' losses, or this sum divided by the sum of the samples' weights."""
+
+    def forward(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss of outputs (n, C), the class scores, with labels (n,)."""
+        if self.world.size == 1:
+            return self._reduced(outputs, labels, "mean")
+        own = self._reduced(outputs, labels, "sum")
+        figures = torch.stack([own.detach(), self.weights[labels].sum()]).double().cpu().numpy()
+        total, weight = self.world.total(figures)
+        scaled: Tensor = own * (self.world.size / float(weight))
+        # The value covers all processes; the gradient covers only this process's samples.
+        return scaled + (float(total / weight) - scaled.detach())
+
+
+class CrossEntropy(SampleLoss):
+    """Cross-entropy, -log p_y for the softmax p of the outputs, with label smoothing as in torch."""
+
+    def __init__(self, weights: Tensor, label_smoothing: float = 0.0, world: World = ALONE) -> None:
+        super().__init__(weights, world)
+        self.label_smoothing = label_smoothing
+
+    def _reduced(self, outputs: Tensor, labels: Tensor, reduction: Reduction) -> Tensor:
+        return cross_entropy(outputs, labels, self.weights, reduction=reduction, label_smoothing=self.label_smoothing)
+
+
+class GeneralisedCrossEntropy(SampleLoss):
+    """Generalised cross-entropy, (1 - p_y^q) / q for the softmax p of the outputs (Zhang and Sabuncu, 2018).
+
+    It approaches cross-entropy as q approaches 0, and equals 1 - p_y, half the mean absolute error, for q = 1. A sample
+    whose label the network considers unlikely, such as a wrong label, has less influence than under cross-entropy.
+    """
+
+    def __init__(self, weights: Tensor, q: float, world: World = ALONE) -> None:
+        super().__init__(weights, world)
+        self.q = q
+
+    def _reduced(self, outputs: Tensor, labels: Tensor, reduction: Reduction) -> Tensor:
+        # 1 - p^q = -expm1(q log p) is accurate for small q, and its gradient is finite even where p rounds to 0.
+        powers = torch.expm1(self.q * outputs.log_softmax(1)) / self.q
+        return nll_loss(powers, labels, self.weights, reduction=reduction)
+
+
+class JointLoss(nn.Module):
+    """Cross-entropy plus `lda_weight` times an LDA loss of the same outputs, which are both scores and embedding."""
+
+    def __init__(self, entropy: CrossEntropy, lda: DeepLDALoss, lda_weight: float) -> None:
+        super().__init__()
+        self.entropy, self.lda, self.lda_weight = entropy, lda, lda_weight
+
+    def forward(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss of outputs (n, C) with labels (n,)."""
+        loss: Tensor = self.entropy(outputs, labels) + self.lda_weight * self.lda(outputs, labels)
+        return loss
+
+
+def build_criterion(config: FitConfig, train: Part, groups: int, world: World = ALONE) -> nn.Module:
+    """Build the criterion of the objective for `groups` classes or subclasses, with class weights from `train`."""
+    lda = _lda_loss(config) if config.objective in LDA_OBJECTIVES else None
+    if config.objective not in SOFTMAX_OBJECTIVES:
+        assert lda is not None
+        return lda
+    weights = _class_weights(config, train, groups)
+    if config.objective == "gce":
+        return GeneralisedCrossEntropy(weights, config.gce_q, world)
+    entropy = CrossEntropy(weights, config.label_smoothing, world)
+    return entropy if lda is None else JointLoss(entropy, lda, config.lda_weight)
+
+
+def lda_part(criterion: nn.Module) -> DeepLDALoss | None:
+    """Return the LDA loss of a criterion, or None if it has none."""
+    found = criterion.lda if isinstance(criterion, JointLoss) else criterion
+    return found if isinstance(found, DeepLDALoss) else None
+
+
+def _lda_loss(config: FitConfig) -> DeepLDALoss:
+    return DeepLDALoss(
+        config.statistic,
+        alpha=config.alpha,
+        lam=config.lam,
+        epsilon=config.epsilon,
+        scatter=config.scatter,
+        class_weight=config.class_weight,
+    )
+
+
+def _class_weights(config: FitConfig, train: Part, groups: int) -> Tensor:
+    """Return the weight of each class in cross-entropy, (groups,): those of the LDA losses, for the whole set."""
+    if config.class_weight is None:
+        return torch.ones(groups)
+    counts = torch.bincount(torch.from_numpy(train.labels), minlength=groups).float()
+    return counts.sum() / (len(counts) * counts.clamp(min=1))
