@@ -40,7 +40,7 @@ def test_evaluate_has_the_label_noise_of_the_training(tmp_path):
     trained = deeplda(
         "train", "--epochs", "5", "--width", "0.25", "--learning-rate", "0.1", *options, cwd=tmp_path, check=0
     )
-    said = "0.4 of the labels (pairs noise) are wrong on purpose in the training and validation sets"
+    said = "labels were made wrong on purpose (label_noise 0.4, noise_kind pairs)"
     assert said in trained.stderr
     summary = json.loads(trained.stdout)
     for split, part in (("val", "validation"), ("test", "test")):

@@ -100,8 +100,8 @@ class _FinishedTrial:
         """Return the accuracy by predictor; the primary predictor comes first."""
         found = {name: scores.accuracy for name, scores in self.test.predictors.items()}
         if augmented := self.summary.augmented_test:
-            kind, scores = augmented
-            found |= {f"{name} {kind}": found.accuracy for name, found in scores.predictors.items()}
+            kind, test = augmented
+            found |= {f"{name} {kind}": scores.accuracy for name, scores in test.predictors.items()}
         return found
 
 

@@ -36,8 +36,8 @@ def noise_note(config: RunConfig) -> str | None:
     """Return a sentence about the run's label noise, or None if it has none."""
     if config.label_noise == 0:
         return None
-    which = f"{config.label_noise:.3g} of the labels ({config.noise_kind} noise)"
-    return f"{which} are wrong on purpose in the training and validation sets; the test labels are right"
+    noise = f"label_noise {config.label_noise:g}, noise_kind {config.noise_kind}"
+    return f"training and validation labels were made wrong on purpose ({noise}); the test labels are right"
 
 
 def check_settings(config: RunConfig, data: Data, world: World = ALONE) -> None:
