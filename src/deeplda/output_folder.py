@@ -59,9 +59,15 @@ class OutputFolder:
         self.path, self._descriptor = path, descriptor
 
     @classmethod
-    def open(cls, path: Path) -> Self:
-        """Open a folder by the path that the user named, which may be a link, and create it if it does not exist."""
-        path.mkdir(parents=True, exist_ok=True)
+    def open(cls, path: Path, *, create: bool = True) -> Self:
+        """Open a folder by the path that the user named, which may be a link, and create it if it does not exist.
+
+        Without `create`, a missing folder is an InputError: it was there before, and something must have moved it.
+        """
+        if create:
+            path.mkdir(parents=True, exist_ok=True)
+        elif not path.is_dir():
+            raise InputError(f"{path} is no longer a folder: if it was moved, run the command again with its new path")
         return cls(path, os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) if _HAS_DESCRIPTORS else None)
 
     def __enter__(self) -> Self:
@@ -125,6 +131,16 @@ class OutputFolder:
             except OSError:
                 stream.truncate(end)
                 raise
+
+    @contextmanager
+    def reading(self, name: str) -> Iterator[FileIO]:
+        """Open an existing file to read it while no process holds its lock, for example to append lines.
+
+        Keep the block short, because it makes such processes wait. Without locks, the last line may be incomplete.
+        """
+        with self._open_file(name, 0, access=os.O_RDONLY) as stream:
+            _flock(stream.fileno(), wait=True, shared=True)
+            yield stream
 
     @contextmanager
     def new_folder(self, name: str, *, ours: Collection[str] | None, keep: str | None = None) -> Iterator[OutputFolder]:
@@ -224,23 +240,23 @@ class OutputFolder:
                 raise InputError(f"{path} is a link or a file, need a folder: remove it") from None
             raise
 
-    def _open_file(self, name: str, flags: int) -> FileIO:
-        """Open a regular file of ours to read and write it. Raises InputError if it is anything else."""
+    def _open_file(self, name: str, flags: int, access: int = os.O_RDWR) -> FileIO:
+        """Open a regular file of ours. Raises InputError if it is anything else."""
         path, (where, at) = self.path / name, self._at(name)
         try:
             if self._descriptor is None and path.is_symlink():
                 raise OSError(errno.ELOOP, "")
-            stream = FileIO(os.open(where, flags | os.O_RDWR | _NO_LINK | _NO_WAIT, 0o666, **at), "r+")
+            descriptor = os.open(where, flags | access | _NO_LINK | _NO_WAIT, 0o666, **at)
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
                 raise _not_a_file(path) from None
             raise
-        status = os.fstat(stream.fileno())
+        status = os.fstat(descriptor)
         # A second name for the same file may be outside this folder.
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-            stream.close()
+            os.close(descriptor)
             raise _not_a_file(path)
-        return stream
+        return FileIO(descriptor, "r" if access == os.O_RDONLY else "r+")
 
     def _at(self, name: str) -> tuple[str | Path, dict[str, Any]]:
         """Return the name and the keyword with which functions of `os` find an entry of this folder."""
