@@ -20,6 +20,7 @@ import time
 import warnings
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
@@ -31,7 +32,13 @@ _HAS_DESCRIPTORS = os.open in os.supports_dir_fd and hasattr(os, "O_DIRECTORY")
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 # Without O_NONBLOCK, which Windows lacks, opening a pipe that somebody planted would block forever.
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)
-_UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EINVAL)
+# On Linux, the third and the fourth are the same.
+_UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EBADF, errno.EINVAL)
+# A file that is not a lock of ours, or that we may not lock.
+_NO_LOCK = frozenset(
+    {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG}
+    | {errno.EACCES, errno.EPERM, errno.EROFS}
+)
 # Our temporary names: "tmp" until a new file or folder is in place, "old" for a replaced folder until it is removed.
 _TEMPORARY = re.compile(r"\.deeplda-[0-9a-f]{16}\.(tmp|old)")
 _BLOCK = 4096
@@ -284,7 +291,7 @@ class OutputFolder:
             if error.errno not in _UNSUPPORTED:
                 raise
             what = f"the file system of {self.path} cannot flush folders to disk"
-            warnings.warn(f"{what}: after a power failure, the newest files may be missing", UserWarning, stacklevel=2)
+            _warn_once(f"{what}: after a power failure, the newest files may be missing")
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
@@ -301,7 +308,13 @@ class OutputFolder:
     def _warn_if_unsupported(self, taken: bool | None) -> None:
         if taken is None:
             what = f"{self.path} cannot be locked on this system"
-            warnings.warn(f"{what}: make sure that no other process writes to it", UserWarning, stacklevel=4)
+            _warn_once(f"{what}: make sure that no other process writes to it")
+
+
+@cache
+def _warn_once(message: str) -> None:
+    """Warn once in this process; Python alone would repeat it after every change of the warning filters."""
+    warnings.warn(message, UserWarning, stacklevel=4)
 
 
 def write_file(file: Path, content: bytes | str) -> None:
@@ -339,7 +352,7 @@ def is_locked(file: Path) -> bool | None:
         with FileIO(os.open(file, os.O_RDWR | _NO_LINK | _NO_WAIT), "r+") as stream:
             taken = _flock(stream.fileno(), wait=False)
     except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO):
+        if error.errno in _NO_LOCK:
             return None
         raise
     return None if taken is None else not taken
