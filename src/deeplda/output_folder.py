@@ -219,7 +219,7 @@ class OutputFolder:
                 time.sleep(_LOCK_PAUSE)
             if taken is False:
                 raise InUseError(f"{self.path} is in use by another process")
-            self._warn_if_unsupported(taken)
+            self._warn_if_unsupported(taken, "writes to it")
             yield
 
     def _exchange(self, temporary: str, name: str, keep: str | None) -> None:
@@ -302,13 +302,12 @@ class OutputFolder:
         # A second descriptor: closing it releases the lock.
         with OutputFolder(self.path, os.open(".", os.O_RDONLY, dir_fd=self._descriptor)) as lock:
             assert lock._descriptor is not None
-            self._warn_if_unsupported(_flock(lock._descriptor, wait=True))
+            self._warn_if_unsupported(_flock(lock._descriptor, wait=True), "replaces folders in it")
             yield
 
-    def _warn_if_unsupported(self, taken: bool | None) -> None:
+    def _warn_if_unsupported(self, taken: bool | None, danger: str) -> None:
         if taken is None:
-            what = f"{self.path} cannot be locked on this system"
-            _warn_once(f"{what}: make sure that no other process writes to it")
+            _warn_once(f"{self.path} cannot be locked on this system: make sure that no other process {danger}")
 
 
 @cache
