@@ -307,3 +307,19 @@ def test_objectives_are_labelled_by_what_was_optimised(tmp_path):
     assert found["LDA wilks alpha=0.6"].paper == found["LDA wilks"].paper == {}
     baselines = {name: found.label for name, found in found["LDA wilks alpha=0.6"].against.items()}
     assert baselines == {"dlda": "LDA wilks", "smallest": "RDLDA alpha=0.6"}
+
+
+@pytest.mark.parametrize("style", ["text", "markdown"])
+def test_text_from_a_foreign_sweep_cannot_control_the_terminal(tmp_path, style):
+    evil = "\x1b[2J\nsecond line"
+    sweep = start(
+        tmp_path / "s", settings={"data": evil}, grid={"alpha": [0.0, 1.0], "network": [f"m:{evil}"], "seed": [0]}
+    )
+    for name in SweepDefinition.read(sweep / "sweep.toml").trials():
+        finish(sweep, name, 0.5, 0.5)
+        metrics = sweep / "trials" / name / "metrics.jsonl"
+        metrics.write_text(metrics.read_text().replace("nearest_mean", json.dumps(evil)[1:-1]))
+    shown = format_table(result_table(read_results(sweep)), style)
+    assert "\x1b" not in shown
+    assert "\nsecond line" not in shown
+    assert shown.count("\\x1b[2J") > 3
