@@ -15,7 +15,7 @@ from typing import Literal
 from deeplda.errors import InputError
 from deeplda.experiments.sweep_definition import SweepDefinition, TrialSettings, sweep_file
 from deeplda.formatting import counted, points
-from deeplda.io import write_text
+from deeplda.output_folder import write_file
 from deeplda.training.config import RunConfig
 from deeplda.training.metrics import EpochRow, Scores, SummaryRow
 from deeplda.training.run_folder import read_metrics, summary_row
@@ -130,7 +130,7 @@ def write_trials(folder: Path, definition: SweepDefinition) -> None:
         return
     rows = [(_settings_cells(trial), _result_cells(trial)) for trial in trials]
     columns = dict.fromkeys(name for part in zip(*rows, strict=True) for cells in part for name in cells)
-    write_text(folder / "trials.csv", as_csv(columns, [settings | results for settings, results in rows]))
+    write_file(folder / "trials.csv", as_csv(columns, [settings | results for settings, results in rows]))
 
 
 def as_csv(columns: Iterable[str], rows: Iterable[Mapping[str, object]]) -> str:

@@ -14,7 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from deeplda.errors import InputError
 from deeplda.experiments.recipes import read_recipe
-from deeplda.io import read_toml, write_text
+from deeplda.io import read_toml
+from deeplda.output_folder import write_file
 from deeplda.training.config import LDA_SETTINGS, RunConfig, as_toml, first_mistake, merged, with_absolute_paths
 
 # More than anyone would run. A few lines of TOML can define more trials than fit in memory.
@@ -83,6 +84,13 @@ class SweepDefinition(BaseModel):
                 raise ValueError(f"the grid has a nested list for {name}: write its values in one list")
         if sum(prod(map(len, grid.values())) for grid in self.grids) > _MOST_TRIALS:
             raise ValueError(f"the grid has more than {_MOST_TRIALS:,} trials: give fewer values")
+        return self
+
+    @model_validator(mode="after")
+    def _storage_without_password(self) -> Self:
+        # The value is not shown, because it may contain the password.
+        if self.storage is not None and "@" in self.storage:
+            raise ValueError("storage contains a user name or a password: omit them from the file")
         return self
 
     @classmethod
@@ -202,7 +210,7 @@ class SweepDefinition(BaseModel):
             lines += _section("[grid]" if len(self.grids) == 1 else "[[grid]]", grid)
         if self.search is not None:
             lines += _section("[search]", dict(self.search))
-        write_text(file, "\n".join(lines).lstrip("\n") + "\n")
+        write_file(file, "\n".join(lines).lstrip("\n") + "\n")
 
 
 def sweep_file(folder: Path) -> Path:
