@@ -14,8 +14,8 @@ from deeplda.errors import InputError
 from deeplda.output_folder import OutputFolder
 
 _NAME = "journal.jsonl"
-# More than tens of thousands of trials write, and more than the settings of any sweep take.
-_LARGEST_FILE, _LONGEST_LINE = 2**29, 2**20
+# More than workers write in 200 days altogether, mostly as heartbeats; and more than the settings of any sweep take.
+_LARGEST_FILE, _LONGEST_LINE = 2**28, 2**20
 
 
 class SweepJournal(BaseJournalBackend):
