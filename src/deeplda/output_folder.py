@@ -20,6 +20,7 @@ import time
 import warnings
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
@@ -31,7 +32,13 @@ _HAS_DESCRIPTORS = os.open in os.supports_dir_fd and hasattr(os, "O_DIRECTORY")
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 # Without O_NONBLOCK, which Windows lacks, opening a pipe that somebody planted would block forever.
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)
-_UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EINVAL)
+# On Linux, the third and the fourth are the same.
+_UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EBADF, errno.EINVAL)
+# A file that is not a lock of ours, or that we may not lock.
+_NO_LOCK = frozenset(
+    {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG}
+    | {errno.EACCES, errno.EPERM, errno.EROFS}
+)
 # Our temporary names: "tmp" until a new file or folder is in place, "old" for a replaced folder until it is removed.
 _TEMPORARY = re.compile(r"\.deeplda-[0-9a-f]{16}\.(tmp|old)")
 _BLOCK = 4096
@@ -59,9 +66,15 @@ class OutputFolder:
         self.path, self._descriptor = path, descriptor
 
     @classmethod
-    def open(cls, path: Path) -> Self:
-        """Open a folder by the path that the user named, which may be a link, and create it if it does not exist."""
-        path.mkdir(parents=True, exist_ok=True)
+    def open(cls, path: Path, *, create: bool = True) -> Self:
+        """Open a folder by the path that the user named, which may be a link, and create it if it does not exist.
+
+        Without `create`, a missing folder is an InputError: it was there before, and something must have moved it.
+        """
+        if create:
+            path.mkdir(parents=True, exist_ok=True)
+        elif not path.is_dir():
+            raise InputError(f"{path} is no longer a folder: if it was moved, run the command again with its new path")
         return cls(path, os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) if _HAS_DESCRIPTORS else None)
 
     def __enter__(self) -> Self:
@@ -125,6 +138,16 @@ class OutputFolder:
             except OSError:
                 stream.truncate(end)
                 raise
+
+    @contextmanager
+    def reading(self, name: str) -> Iterator[FileIO]:
+        """Open an existing file to read it while no process holds its lock, for example to append lines.
+
+        Keep the block short, because it makes such processes wait. Without locks, the last line may be incomplete.
+        """
+        with self._open_file(name, 0, access=os.O_RDONLY) as stream:
+            _flock(stream.fileno(), wait=True, shared=True)
+            yield stream
 
     @contextmanager
     def new_folder(self, name: str, *, ours: Collection[str] | None, keep: str | None = None) -> Iterator[OutputFolder]:
@@ -196,7 +219,7 @@ class OutputFolder:
                 time.sleep(_LOCK_PAUSE)
             if taken is False:
                 raise InUseError(f"{self.path} is in use by another process")
-            self._warn_if_unsupported(taken)
+            self._warn_if_unsupported(taken, "writes to it")
             yield
 
     def _exchange(self, temporary: str, name: str, keep: str | None) -> None:
@@ -226,23 +249,23 @@ class OutputFolder:
                 ) from None
             raise
 
-    def _open_file(self, name: str, flags: int) -> FileIO:
-        """Open a regular file of ours to read and write it. Raises InputError if it is anything else."""
+    def _open_file(self, name: str, flags: int, access: int = os.O_RDWR) -> FileIO:
+        """Open a regular file of ours. Raises InputError if it is anything else."""
         path, (where, at) = self.path / name, self._at(name)
         try:
             if self._descriptor is None and path.is_symlink():
                 raise OSError(errno.ELOOP, "")
-            stream = FileIO(os.open(where, flags | os.O_RDWR | _NO_LINK | _NO_WAIT, 0o666, **at), "r+")
+            descriptor = os.open(where, flags | access | _NO_LINK | _NO_WAIT, 0o666, **at)
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
                 raise _not_a_file(path) from None
             raise
-        status = os.fstat(stream.fileno())
+        status = os.fstat(descriptor)
         # A second name for the same file may be outside this folder.
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-            stream.close()
+            os.close(descriptor)
             raise _not_a_file(path)
-        return stream
+        return FileIO(descriptor, "r" if access == os.O_RDONLY else "r+")
 
     def _at(self, name: str) -> tuple[str | Path, dict[str, Any]]:
         """Return the name and the keyword with which functions of `os` find an entry of this folder."""
@@ -270,7 +293,7 @@ class OutputFolder:
             if error.errno not in _UNSUPPORTED:
                 raise
             what = f"the file system of {self.path} cannot flush folders to disk"
-            warnings.warn(f"{what}: after a power failure, the newest files may be missing", UserWarning, stacklevel=2)
+            _warn_once(f"{what}: after a power failure, the newest files may be missing")
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
@@ -281,13 +304,18 @@ class OutputFolder:
         # A second descriptor: closing it releases the lock.
         with OutputFolder(self.path, os.open(".", os.O_RDONLY, dir_fd=self._descriptor)) as lock:
             assert lock._descriptor is not None
-            self._warn_if_unsupported(_flock(lock._descriptor, wait=True))
+            self._warn_if_unsupported(_flock(lock._descriptor, wait=True), "replaces folders in it")
             yield
 
-    def _warn_if_unsupported(self, taken: bool | None) -> None:
+    def _warn_if_unsupported(self, taken: bool | None, danger: str) -> None:
         if taken is None:
-            what = f"{self.path} cannot be locked on this system"
-            warnings.warn(f"{what}: make sure that no other process writes to it", UserWarning, stacklevel=4)
+            _warn_once(f"{self.path} cannot be locked on this system: make sure that no other process {danger}")
+
+
+@cache
+def _warn_once(message: str) -> None:
+    """Warn once in this process; Python alone would repeat it after every change of the warning filters."""
+    warnings.warn(message, UserWarning, stacklevel=4)
 
 
 def write_file(file: Path, content: bytes | str) -> None:
@@ -325,7 +353,7 @@ def is_locked(file: Path) -> bool | None:
         with FileIO(os.open(file, os.O_RDWR | _NO_LINK | _NO_WAIT), "r+") as stream:
             taken = _flock(stream.fileno(), wait=False)
     except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO):
+        if error.errno in _NO_LOCK:
             return None
         raise
     return None if taken is None else not taken

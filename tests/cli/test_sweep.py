@@ -9,6 +9,25 @@ import pytest
 from deeplda.cli import main
 from deeplda.experiments.sweep_definition import SweepDefinition, paper_table
 
+# A network that moves the sweep's folder during its training.
+MOVER = """
+import os
+from torch import nn
+from deeplda.networks import build_network
+
+class Mover(nn.Module):
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+
+    def forward(self, x):
+        if self.training and os.path.exists("s") and not os.path.exists("moved"):
+            os.rename("s", "moved")
+        return self.network(x)
+
+def make(shape, embedding_dim, width=1.0):
+    return Mover(build_network("convnet-small", shape, embedding_dim, width=width))
+"""
 TINY = ("--epochs", "1", "--width", "0.1", "--batch-size", "400", "--learning-rate", "0.1")
 
 
@@ -184,13 +203,16 @@ def test_without_optuna_one_sentence_says_what_to_install(sweep, monkeypatch):
     assert "pip install 'deeplda[sweep]'" in line
 
 
-def test_without_file_locks_one_sentence_says_what_is_missing(sweep, monkeypatch):
+def test_without_file_locks_a_sweep_runs_with_a_warning(tmp_path):
     """As on Windows."""
-    monkeypatch.setitem(sys.modules, "fcntl", None)
-    code, _, errors = sweep(*TINY, "--quiet")
-    assert code == 2
-    (line,) = errors.splitlines()
-    assert "file locks" in line
+    arguments = ["sweep", "--objectives", "cce", "--seeds", "0", *TINY, "--quiet"]
+    code = f"import sys; sys.modules['fcntl'] = None; from deeplda.cli import main; main({arguments})"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "1 of 1 done" in done.stdout
+    lines = done.stderr.splitlines()
+    assert all(line.startswith("deeplda: ") for line in lines)
+    assert "sweeps/digits cannot be locked" in lines[0]
 
 
 def test_a_known_name_wins_over_a_folder_and_paths_are_absolute(defined, tmp_path):
@@ -234,6 +256,8 @@ def test_a_search_with_the_scatters_of_dorfer(defined):
         (("--epochs", "0"), "epochs is"),
         (("--storage", "nonsense", *TINY), "storage is not the URL"),
         (("--sweep", "typo"), "typo is not a sweep folder"),
+        (("--sweep", ".", *TINY), "need a new or empty folder, or a sweep"),
+        (("--storage", "postgresql+psycopg://me:secret@host/db", *TINY), "DEEPLDA_STORAGE"),
         (("--train-on-all", *TINY), "pass --no-train-on-all"),
         (("--storage", "sqlite:///x.db", *TINY), "two workers can take the same trial"),
     ],
@@ -246,7 +270,68 @@ def test_mistakes_give_one_sentence(sweep, arguments, message, tmp_path):
     (line,) = errors.splitlines()
     assert line.startswith("deeplda: ")
     assert message in line
-    assert not (tmp_path / "sweeps").exists()
+    assert "secret" not in line
+    assert [file.name for file in tmp_path.iterdir()] == ["cce.toml"]
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("postgresql+psycopg://deep:sec@ret@127.0.0.1:1/db", "%40"),
+        ("postgresql+psycopg://deep:sec?ret@127.0.0.1:1/db", "%3F"),
+        ("postgresql+psycopg://deep:secret@127.0.0.1:1/db", "postgresql+psycopg://127.0.0.1:1/db cannot be used"),
+        ("deep:secret@127.0.0.1:1/db", "storage is not the URL"),
+    ],
+)
+def test_a_mistake_in_the_url_of_the_environment_gives_one_sentence(sweep, monkeypatch, url, message):
+    monkeypatch.setattr("deeplda.experiments.sweep_storage._TRIES", 1)
+    monkeypatch.setenv("DEEPLDA_STORAGE", url)
+    code, output, errors = sweep(*TINY)
+    assert (code, output) == (2, "")
+    (line,) = errors.splitlines()
+    assert message in line
+    assert "sec" not in line
+    assert "ret" not in line
+
+
+def test_a_sweep_in_its_folder_does_not_use_the_database_of_the_environment(sweep, monkeypatch):
+    assert sweep("--objectives", "cce", "--seeds", "0", *TINY)[0] == 0
+    monkeypatch.setenv("DEEPLDA_STORAGE", "postgresql+psycopg://deep:secret@127.0.0.1:1/db")
+    code, _, errors = sweep("--sweep", "sweeps/digits")
+    assert code == 2
+    assert "unset DEEPLDA_STORAGE" in errors
+    assert "secret" not in errors
+
+
+def test_a_note_in_the_journal_cannot_control_the_terminal(sweep, tmp_path):
+    (tmp_path / "mine").mkdir()
+    SweepDefinition(settings={"epochs": 1}, grid={"network": ["dorfernet"], "seed": [0]}).write(
+        tmp_path / "mine" / "sweep.toml"
+    )
+    assert sweep("--sweep", "mine")[0] == 1
+    journal = tmp_path / "mine" / "journal.jsonl"
+    journal.write_text(journal.read_text().replace('"error":"', r'"error":"\u001b]0;gotcha\u0007'))
+    assert "gotcha" in journal.read_text()
+    for arguments in ((), ("--quiet",), ("--json",)):
+        code, output, errors = sweep("--sweep", "mine", *arguments)
+        assert code == 1
+        assert "gotcha" in errors
+        assert not {"\x1b", "\x07"} & set(output + errors)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_moved_sweep_ends_in_one_sentence(sweep, tmp_path, workers):
+    """Each worker says it, and then the command."""
+    (tmp_path / "mover.py").write_text(MOVER)
+    code, _, errors = sweep(
+        "--network", "mover:make", "--objectives", "cce", "--seeds", "0,1", "--sweep", "s", "--workers", workers, *TINY
+    )
+    assert code == 2
+    last = errors.splitlines()[-1]
+    assert "was moved, run the command again with its new path" in last
+    assert "Traceback" not in errors
+    assert (tmp_path / "moved" / "sweep.toml").exists()
+    assert not (tmp_path / "s" / "journal.jsonl").exists()
 
 
 def test_another_command_in_the_same_folder_is_rejected(sweep):

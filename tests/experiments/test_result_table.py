@@ -331,3 +331,19 @@ def test_joint_and_gce_have_rows_of_their_own(tmp_path):
     assert with_numbers == ["RDLDA alpha=0.6", "DLDA (alpha=1)", "cross-entropy"]
     assert not any(found[label].chosen for label in ("cross-entropy", "generalised cross-entropy"))
     assert found["cross-entropy + LDA smallest"].group.predictor == "softmax"
+
+
+@pytest.mark.parametrize("style", ["text", "markdown"])
+def test_text_from_a_foreign_sweep_cannot_control_the_terminal(tmp_path, style):
+    evil = "\x1b[2J\nsecond line"
+    sweep = start(
+        tmp_path / "s", settings={"data": evil}, grid={"alpha": [0.0, 1.0], "network": [f"m:{evil}"], "seed": [0]}
+    )
+    for name in SweepDefinition.read(sweep / "sweep.toml").trials():
+        finish(sweep, name, 0.5, 0.5)
+        metrics = sweep / "trials" / name / "metrics.jsonl"
+        metrics.write_text(metrics.read_text().replace("nearest_mean", json.dumps(evil)[1:-1]))
+    shown = format_table(result_table(read_results(sweep)), style)
+    assert "\x1b" not in shown
+    assert "\nsecond line" not in shown
+    assert shown.count("\\x1b[2J") > 3

@@ -312,3 +312,11 @@ def test_names_stay_inside_their_folder_and_short():
         assert name.startswith("rdlda-")
     long = {"objective": "rdlda", "data": "a" * 300}
     assert trial_name(long) != trial_name(long | {"data": "a" * 301})
+
+
+def test_a_password_in_the_file_is_rejected_and_not_shown(tmp_path):
+    file = tmp_path / "sweep.toml"
+    file.write_text('storage = "postgresql+psycopg://me:secret@host/db"\n[grid]\nseed = [0]\n')
+    with pytest.raises(InputError, match="omit them from the file") as error:
+        SweepDefinition.read(file)
+    assert "secret" not in str(error.value)

@@ -1,7 +1,10 @@
 """The progress of a sweep, and how it is shown."""
 
+import io
+
 import numpy as np
 import pytest
+from rich.console import Console
 
 from deeplda.experiments.sweep_definition import SweepDefinition
 from deeplda.experiments.sweep_display import SweepDisplay, news, status_table, summary_lines, sweep_status
@@ -57,3 +60,22 @@ def test_the_display_shows_the_running_trials_and_the_best(tmp_path, capsys):
     shown = capsys.readouterr().err
     assert "(quick scale): 3 trials" in shown
     assert "failed: lda-alpha0.5-seed0: no [good]" in shown
+
+
+def test_text_from_the_storage_cannot_control_the_terminal(tmp_path, capsys):
+    evil = "\x1b]0;gotcha\x07\x1b[2J\u202e\nsecond line"
+    sweep = open_sweep(tmp_path / "s", SweepDefinition(settings=TINY, grid={"alpha": [0.0, 1.0], "seed": [0]}))
+    start = sweep_status(sweep)
+    sweep.queue.fail(sweep.queue.claim("w", "m", lambda _: False), f"note {evil}")
+    sweep.queue.claim(f"worker {evil}", "m", lambda _: False)
+    status = sweep_status(sweep)
+    console = Console(file=io.StringIO(), force_terminal=True, width=400, no_color=True, highlight=False, markup=False)
+    console.print(status_table(status, quick=False), *news(start, status))
+    with SweepDisplay(sweep):
+        pass
+    shown = [console.file.getvalue(), capsys.readouterr().err]
+    assert "worker" in shown[0]
+    for text in shown:
+        assert "note \\x1b]0;gotcha" in text
+        assert not [part for part in ("\x1b]", "\x1b[2J", "\x07", "\u202e") if part in text]
+        assert "\nsecond line" not in text

@@ -62,10 +62,15 @@ def start(tmp_path, storage_url):
     started = []
 
     def begin(*more):
-        storage = () if storage_url is None else ("--storage", storage_url)
-        command = [sys.executable, "-W", "error", "-m", "deeplda", *COMMAND, *storage, *more]
+        storage = {} if storage_url is None else {"DEEPLDA_STORAGE": storage_url}
         process = subprocess.Popen(
-            command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+            [sys.executable, "-W", "error", "-m", "deeplda", *COMMAND, *more],
+            cwd=tmp_path,
+            env=os.environ | storage,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
         started.append(process)
         return process

@@ -1,5 +1,6 @@
 """One worker: what it runs, skips, resumes and reports; and how it detects dead workers."""
 
+import errno
 import fcntl
 import json
 import os
@@ -14,13 +15,15 @@ import pytest
 
 from deeplda import load
 from deeplda.data import load_data
-from deeplda.errors import InputError
+from deeplda.errors import InputError, StoppedError
 from deeplda.experiments.sweep_definition import SweepDefinition
 from deeplda.experiments.sweep_display import sweep_status
 from deeplda.experiments.sweep_folder import open_sweep, worker_lock
 from deeplda.experiments.sweep_worker import draw, require_validation, work
 from deeplda.experiments.trial_queue import Attempt, LostTrialError
 from deeplda.experiments.worker_liveness import DeadWorkerDetector, heartbeat, this_machine
+from deeplda.training.metrics import PredictorScores, Scores, SummaryRow
+from deeplda.training.pipeline import Finished
 
 TINY = {"epochs": 1, "width": 0.1, "batch_size": 400, "learning_rate": 0.1}
 
@@ -204,6 +207,70 @@ def test_a_worker_with_a_full_disk_requeues_its_trial(tmp_path, monkeypatch):
     assert sweep.current_attempts()["lda-alpha1-seed0"].status == "waiting"
 
 
+@pytest.fixture
+def trained_at_once(monkeypatch):
+    """Runs are finished without training."""
+    scores = {"n": 4, "accuracy": 0.75, "confusion": [[2, 0], [1, 1]]}
+    part = Scores(**scores, predictors={"hyperplanes": PredictorScores(accuracy=0.75, balanced_accuracy=0.75)})
+    row = SummaryRow(validation=part, test=part, class_names=["a", "b"], epochs=1, best_epoch=1, seconds=1.0)
+    monkeypatch.setattr("deeplda.experiments.sweep_worker.run_to_end", lambda *_, **__: Finished(row))
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK])
+@pytest.mark.usefixtures("trained_at_once")
+def test_without_locks_a_sweep_warns_and_heartbeats_decide(tmp_path, monkeypatch, number):
+    def unsupported(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("fcntl.flock", unsupported)
+    with pytest.warns(UserWarning, match="make sure that no other process"):
+        sweep = tiny(tmp_path / "s", {"alpha": [0.0, 0.5, 1.0], "seed": [0]})
+    with pytest.warns(UserWarning, match="workers cannot be locked"):
+        work(sweep, never)
+    assert sweep.settled()
+    detector = DeadWorkerDetector(sweep.folder, seconds=0.05)
+    with worker_lock(sweep.folder) as worker:
+        attempt = running(worker, this_machine())
+        assert not detector.is_dead(attempt)
+        time.sleep(0.1)
+        assert not detector.is_dead(running(worker, this_machine(), beat=1))
+        time.sleep(0.1)
+        assert detector.is_dead(running(worker, this_machine(), beat=1))
+
+
+@pytest.mark.usefixtures("trained_at_once")
+def test_a_sweep_that_is_moved_while_it_runs_is_not_made_again(tmp_path, monkeypatch):
+    sweep = tiny(tmp_path / "s", {"alpha": [0.0, 1.0], "seed": [0]})
+
+    def moved(*_args, **_kwargs):
+        sweep.folder.rename(tmp_path / "moved")
+        raise StoppedError
+
+    monkeypatch.setattr("deeplda.experiments.sweep_worker.run_to_end", moved)
+    with pytest.raises(InputError, match="if it was moved, run the command again"):
+        work(sweep, never)
+    assert not sweep.folder.exists()
+    monkeypatch.undo()
+    again = open_sweep(tmp_path / "moved")
+    work(again, never)
+    assert again.settled()
+
+
+def test_no_part_of_a_password_is_written_to_the_environment_of_a_trial(tmp_path, monkeypatch):
+    url = "postgresql+psycopg://deep:pa?se/cr@et@host/db?sslmode=require"
+    monkeypatch.setattr(sys, "argv", ["deeplda", "sweep", "--storage", url, f"--storage={url}"])
+    sweep = tiny(tmp_path / "s", {"alpha": [0.0], "seed": [0]})
+    work(sweep, never)
+    environment = (sweep.run_folder("lda-alpha0-seed0") / "environment.json").read_text()
+    assert json.loads(environment)["command"] == [
+        "deeplda",
+        "sweep",
+        "--storage",
+        "postgresql+psycopg://host/db",
+        "--storage=postgresql+psycopg://host/db",
+    ]
+
+
 HOLDER = """
 import sys, time
 from pathlib import Path
@@ -254,6 +321,25 @@ def test_a_worker_here_with_another_folder_is_judged_by_its_heartbeat(tmp_path):
     assert not detector.is_dead(attempt)
     time.sleep(0.1)
     assert detector.is_dead(attempt)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS])
+def test_a_worker_whose_lock_may_not_be_opened_is_judged_by_its_heartbeat(tmp_path, monkeypatch, number):
+    """It belongs to another user, for example."""
+    with worker_lock(tmp_path) as worker:
+        opening = os.open
+
+        def refused(path, *arguments, **keywords):
+            if worker in str(path):
+                raise OSError(number, os.strerror(number))
+            return opening(path, *arguments, **keywords)
+
+        monkeypatch.setattr(os, "open", refused)
+        detector = DeadWorkerDetector(tmp_path, seconds=0.05)
+        assert not detector.is_dead(running(worker, this_machine()))
+        time.sleep(0.1)
+        assert detector.is_dead(running(worker, this_machine()))
+        monkeypatch.undo()
 
 
 def test_the_heartbeat_survives_errors_until_the_trial_is_lost():

@@ -37,8 +37,13 @@ def _hook(event, args):
 
 def _written(event, args):
     """The paths that a call writes to, each with the open folder it may be relative to, or -1."""
-    if event == "open" and not (args[2] or 0) & _WRITING:
-        return []
+    if event == "open":
+        path, _, flags = args
+        # The event does not tell the open folder of a single name, which the writer then has not followed. The campaign
+        # looks for new files in the current folder.
+        relative = isinstance(path, str) and os.sep not in path and (flags or 0) & os.O_NOFOLLOW
+        if relative or not (flags or 0) & _WRITING:
+            return []
     return [(args[path], -1 if at is None else args[at]) for path, at in _WRITES.get(event, [])]
 
 

@@ -10,11 +10,13 @@ import tempfile
 import time
 from itertools import count
 from pathlib import Path
+from urllib.parse import quote
 
 import psycopg
 import pytest
 
-USER, PASSWORD = "deeplda", "not-to-be-written-to-files"
+# The password has every character that must be quoted in a URL, and some that libraries treat as special.
+USER, PASSWORD = "deeplda", "not-to-be@written?to/files#{0}%"
 _databases = count()
 
 
@@ -91,4 +93,4 @@ def storage_url(server):
     name = f"sweeps{next(_databases)}"
     with connect(server) as connection:
         connection.execute(f"CREATE DATABASE {name}")
-    return f"postgresql+psycopg://{USER}:{PASSWORD}@127.0.0.1:{server}/{name}"
+    return f"postgresql+psycopg://{USER}:{quote(PASSWORD, safe='')}@127.0.0.1:{server}/{name}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from cyclopts import Parameter
 
 from deeplda.cli.shared_options import DataSource, Json, OutputPath, Quiet, Recipe, WholeNumber, flag
-from deeplda.errors import InputError, StoppedError, TrainingError, code_not_run
+from deeplda.errors import InputError, StoppedError, TrainingError, code_not_run, one_line
 from deeplda.extras import require
 from deeplda.training.config import LDA_OBJECTIVES, Objective, TrainConfig, merged, with_absolute_paths
 
@@ -72,7 +73,11 @@ def sweep(
     ] = None,
     workers: Annotated[WholeNumber, Parameter(help="Number of worker processes; they share the CPU threads.")] = 1,
     storage: Annotated[
-        str | None, Parameter(help="URL of a database shared by the workers. [default: a file in the sweep folder]")
+        str | None,
+        Parameter(
+            help="URL of a database shared by the workers, or a file that contains it. [default: $DEEPLDA_STORAGE, or "
+            "else a file in the sweep folder]"
+        ),
     ] = None,
     retry: Annotated[bool, flag("Run failed trials again.")] = False,
     json_: Json = False,
@@ -88,8 +93,10 @@ def sweep(
         raise InputError(f"--workers is {workers}, need at least 1: omit --workers to use one")
 
     from deeplda.experiments.recipes import read_recipe
+    from deeplda.experiments.storage_url import storage_url
     from deeplda.experiments.sweep_storage import reporting_lost_storage
 
+    url = storage_url(storage, os.environ)
     axes = given_axes(objectives, subclasses, alphas, seeds)
     chosen: TrialSettings = config.model_dump(mode="json", include=config.model_fields_set)
     if data is not None:
@@ -115,8 +122,8 @@ def sweep(
     if folder is None:
         assert definition is not None
         folder = Path("sweeps") / _default_name(definition)
-    with reporting_lost_storage():
-        sweep, stopped = _run(folder, definition, storage, workers, retry=retry, quiet=quiet)
+    with reporting_lost_storage(url):
+        sweep, stopped = _run(folder, definition, url, workers, retry=retry, quiet=quiet)
         _conclude(sweep, stopped=stopped, as_json=json_)
 
 
@@ -235,20 +242,21 @@ def _require_existing(folder: Path, network: object) -> None:
 
 
 def _run(
-    folder: Path, definition: SweepDefinition | None, storage: str | None, workers: int, *, retry: bool, quiet: bool
+    folder: Path, definition: SweepDefinition | None, url: str | None, workers: int, *, retry: bool, quiet: bool
 ) -> tuple[Sweep, bool]:
     """Run the remaining trials; return the sweep and whether the user stopped it."""
     import signal
 
     from deeplda.experiments.sweep_definition import sweep_file
     from deeplda.experiments.sweep_display import SweepDisplay
-    from deeplda.experiments.sweep_folder import open_sweep
+    from deeplda.experiments.sweep_folder import open_sweep, require_usable
     from deeplda.experiments.sweep_worker import run_workers, update_trials_csv, work
     from deeplda.training.pipeline import asked_to_stop
 
+    require_usable(folder)
     if definition is not None and not sweep_file(folder).exists():
         _check(definition)
-    sweep = open_sweep(folder, definition, storage, retry=retry)
+    sweep = open_sweep(folder, definition, url, retry=retry)
     with (
         SweepDisplay(sweep, quiet=quiet) as display,
         asked_to_stop(signal.SIGINT, signal.SIGTERM, say=display.console.print) as stop,
@@ -257,7 +265,7 @@ def _run(
             if workers == 1:
                 work(sweep, stop)
             else:
-                run_workers(folder, storage, workers, stop)
+                run_workers(folder, url, workers, stop)
         # A worker may have been killed after finishing a trial but before writing its row.
         update_trials_csv(sweep)
         return sweep, stop()
@@ -289,12 +297,13 @@ def _conclude(sweep: Sweep, *, stopped: bool, as_json: bool) -> None:
         if sweep.definition.scale == "quick":
             print("QUICK SCALE: a narrower network, fewer epochs and a smaller grid than in the paper")
         print("\n".join(summary_lines(status)))
+        folder = one_line(str(sweep.folder))
         if elsewhere := sum(not sweep.run_folder(name).exists() for name in status.done):
-            advice = f"to include them in the table, copy their folders to {sweep.folder}/trials"
+            advice = f"to include them in the table, copy their folders to {folder}/trials"
             print(f"{elsewhere} of {len(status.done)} finished trials ran elsewhere: {advice}")
         if status.done:
-            print(f"the sweep is in {sweep.folder}, with one row per trial in {sweep.folder / 'trials.csv'}; next:")
-            print(f"  deeplda table {sweep.folder}")
+            print(f"the sweep is in {folder}, with one row per trial in {folder}/trials.csv; next:")
+            print(f"  deeplda table {folder}")
     if stopped and left:
         raise StoppedError(f"stopped with {left} of {status.trials} trials left; to resume, run the same command again")
     if status.failed:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from statistics import fmean, stdev
 from typing import Literal
 
+from deeplda.errors import one_line
 from deeplda.experiments.published import original_dlda, published_accuracy, published_tables
 from deeplda.experiments.results import PairedComparison, RunGroup, SweepResults, as_csv, compare, percent_cell
 from deeplda.training.config import LDA_OBJECTIVES
@@ -217,20 +218,24 @@ def _as_text(table: ResultTable) -> str:
     for first, *rest in [heads, ["-" * width for width in widths], *rows]:
         numbers = (cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True))
         lines.append("  ".join([first.ljust(widths[0]), *numbers]).rstrip())
-    return "\n".join([table.title, "", *lines, "", *table.notes, "", *table.sentences]).rstrip() + "\n"
+    texts = [one_line(text) for text in (*table.notes, "", *table.sentences)]
+    return "\n".join([one_line(table.title), "", *lines, "", *texts]).rstrip() + "\n"
 
 
 def _as_markdown(table: ResultTable) -> str:
     heads, rows = _cells(table)
     rule = ["---", *("---:" for _ in heads[1:])]
     lines = ["| " + " | ".join(row) + " |" for row in [heads, rule, *rows]]
-    notes = [note.replace("*", r"\*") + "\n" for note in table.notes]
-    sentences = [f"- {sentence}" for sentence in table.sentences]
-    return "\n".join([f"### {table.title}", "", *lines, "", *notes, *sentences]).rstrip() + "\n"
+    notes = [one_line(note).replace("*", r"\*") + "\n" for note in table.notes]
+    sentences = [f"- {one_line(sentence)}" for sentence in table.sentences]
+    return "\n".join([f"### {one_line(table.title)}", "", *lines, "", *notes, *sentences]).rstrip() + "\n"
 
 
 def _cells(table: ResultTable) -> tuple[list[str], list[list[str]]]:
-    """Return the headings and cells, with a column of the paper's results after each predictor that has any."""
+    """Return the headings and cells, with a column of the paper's results after each predictor that has any.
+
+    Their text is printable, because settings and names of predictors come from files that others may have written.
+    """
     in_paper = {name for row in table.rows for name in row.paper}
     heads = ["setting", "seeds", "validation"]
     for name in table.predictors:
@@ -243,7 +248,7 @@ def _cells(table: ResultTable) -> tuple[list[str], list[list[str]]]:
             if name in in_paper:
                 cells.append(percent_cell(row.paper.get(name)))
         rows.append(cells)
-    return heads, rows
+    return list(map(one_line, heads)), [list(map(one_line, row)) for row in rows]
 
 
 def _settings(group: RunGroup) -> dict[str, object]:

@@ -89,6 +89,13 @@ class SweepDefinition(BaseModel):
             raise ValueError(f"the grid has more than {_MOST_TRIALS:,} trials: give fewer values")
         return self
 
+    @model_validator(mode="after")
+    def _storage_without_password(self) -> Self:
+        # The value is not shown, because it may contain the password.
+        if self.storage is not None and "@" in self.storage:
+            raise ValueError("storage contains a user name or a password: omit them from the file")
+        return self
+
     @classmethod
     def read(cls, file: Path) -> Self:
         """Read a TOML file, in which `recipe` may name a recipe to start from. Raises InputError if it is invalid."""

@@ -14,6 +14,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
+from deeplda.errors import InputError, one_line
 from deeplda.experiments.sweep_definition import TrialSettings, trial_name
 from deeplda.experiments.sweep_folder import Sweep
 from deeplda.experiments.trial_queue import Attempt, TrialResult
@@ -27,7 +28,7 @@ class RunningTrial:
     """A trial that is being trained; `accuracy` is its validation accuracy after `epoch` epochs."""
 
     name: str
-    worker: str | None
+    worker: str
     epoch: int
     epochs: int
     accuracy: float | None
@@ -45,7 +46,7 @@ class BestTrials:
 
 @dataclass(frozen=True)
 class SweepStatus:
-    """The state of a sweep at one moment.
+    """The state of a sweep at one moment. All text that others wrote to the storage is printable.
 
     Attributes:
         done: validation accuracy by trial name.
@@ -69,7 +70,7 @@ def sweep_status(sweep: Sweep) -> SweepStatus:
     results = {name: attempt.result for name, attempt in current.items() if attempt.status == "done" and attempt.result}
     running = tuple(_running(sweep, attempt) for attempt in current.values() if attempt.status == "running")
     pruned = tuple(name for name, attempt in current.items() if attempt.status == "pruned")
-    failed = {name: attempt.error or "" for name, attempt in current.items() if attempt.status == "failed"}
+    failed = {name: one_line(attempt.error or "") for name, attempt in current.items() if attempt.status == "failed"}
     waiting = len(sweep.trials) - len(results) - len(running) - len(pruned) - len(failed)
     return SweepStatus(
         trials=len(sweep.trials),
@@ -86,7 +87,7 @@ def sweep_status(sweep: Sweep) -> SweepStatus:
 def _running(sweep: Sweep, attempt: Attempt) -> RunningTrial:
     epochs = sweep.definition.config(sweep.trials[attempt.name]).epochs
     epoch = max(attempt.accuracy, default=0)
-    return RunningTrial(attempt.name, attempt.worker, epoch, epochs, attempt.accuracy.get(epoch))
+    return RunningTrial(attempt.name, one_line(attempt.worker or ""), epoch, epochs, attempt.accuracy.get(epoch))
 
 
 def _best(current: dict[str, Attempt], results: dict[str, TrialResult]) -> BestTrials | None:
@@ -127,7 +128,9 @@ class SweepDisplay:
 
     def __enter__(self) -> Self:
         mark = " (quick scale)" if self._quick else ""
-        self.console.print(f"sweep {self._sweep.folder}{mark}: {counted(len(self._sweep.trials), 'trial')}")
+        self.console.print(
+            f"sweep {one_line(str(self._sweep.folder))}{mark}: {counted(len(self._sweep.trials), 'trial')}"
+        )
         if self._live:
             self._live.start()
         if not self.console.quiet:
@@ -150,7 +153,7 @@ class SweepDisplay:
     def _show(self) -> None:
         try:
             status = sweep_status(self._sweep)
-        except StorageInternalError:
+        except (StorageInternalError, InputError, OSError):
             # The workers decide when to give up on the storage.
             return
         if self._live:
@@ -169,7 +172,7 @@ def status_table(status: SweepStatus, *, quick: bool) -> Group:
     table.add_column("worker")
     for trial in status.running:
         accuracy = "" if trial.accuracy is None else percent(trial.accuracy)
-        table.add_row(trial.name, f"{trial.epoch}/{trial.epochs}", accuracy, trial.worker or "")
+        table.add_row(trial.name, f"{trial.epoch}/{trial.epochs}", accuracy, trial.worker)
     return Group(table, *summary_lines(status))
 
 

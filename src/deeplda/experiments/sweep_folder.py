@@ -6,15 +6,19 @@ import os
 import platform
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from io import FileIO
 from pathlib import Path
 
 from deeplda.errors import InputError
+from deeplda.experiments.storage_url import VARIABLE, public_url
 from deeplda.experiments.sweep_definition import SweepDefinition, TrialSettings, sweep_file
-from deeplda.experiments.sweep_storage import open_study, public_url
+from deeplda.experiments.sweep_storage import open_study
 from deeplda.experiments.trial_queue import Attempt, TrialQueue
+from deeplda.output_folder import OutputFolder
+
+_LOCK = ".lock"
+_SUBFOLDERS = {"trials", "stages", "workers"}
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,19 @@ class Sweep:
     def run_folder(self, name: str) -> Path:
         """Return the run folder of a trial."""
         return self.folder / "trials" / name
+
+    @property
+    def stages(self) -> Path:
+        """The folder in which trials that need the same autoencoders and subclasses share them."""
+        return self.folder / "stages"
+
+    def make_run_folder(self, name: str) -> Path:
+        """Create the run folder of a trial, unless it exists, and return it. Raises InputError if it is a link."""
+        with OutputFolder.open(self.folder, create=False) as output:
+            _require_no_links(output)
+            with output.subfolder("trials") as trials:
+                trials.subfolder(name).close()
+        return self.run_folder(name)
 
     def current_attempts(self) -> dict[str, Attempt]:
         """Return the attempt that counts for each trial of the definition."""
@@ -56,28 +73,54 @@ def open_sweep(
         definition = definition.model_copy(update={"storage": public})
     elif not sweep_file(folder).exists():
         raise InputError(f"{folder} is not a sweep folder: it has no {sweep_file(folder).name}")
-    with exclusive(folder):
+    require_usable(folder)
+    with exclusive(folder, create=True) as output:
+        _require_no_links(output)
         definition = _agreed(folder, definition, public)
         trials = _valid_trials(definition)
+        if url is None:
+            # This comes before the journal: from now on, the folder is known as a sweep.
+            _write_once(definition, folder)
         queue = TrialQueue(*open_study(folder.resolve().name, folder, url, prune=definition.search is not None))
         queue.require_same(definition)
-        if not sweep_file(folder).exists():
-            definition.write(sweep_file(folder))
+        _write_once(definition, folder)
         queue.enqueue(trials, retry=retry)
     return Sweep(folder, definition, queue, trials)
 
 
+def require_usable(folder: Path) -> None:
+    """Raise InputError unless `folder` is new, empty or a sweep, so that no other files can be changed."""
+    if not folder.is_dir():
+        return
+    with OutputFolder.open(folder) as output:
+        names = output.names() - {_LOCK}
+    if sweep_file(folder).name in names:
+        SweepDefinition.read(sweep_file(folder))
+    elif names:
+        what = f"{folder} contains {min(names)!r} but no {sweep_file(folder).name}"
+        raise InputError(what, need="a new or empty folder, or a sweep", do="choose another --sweep folder")
+
+
 @contextmanager
-def exclusive(folder: Path) -> Iterator[None]:
-    """Create `folder` if needed and lock it, so that only one process at a time sets it up or writes its summary."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        stream = (folder / ".lock").open("a+b", buffering=0)
-    except OSError as error:
-        raise InputError(f"{folder} is not writable ({error.strerror}): choose another --sweep folder") from None
-    with stream:
-        _lock(stream)
-        yield
+def exclusive(folder: Path, *, create: bool = False) -> Iterator[OutputFolder]:
+    """Lock a sweep's folder, so that only one process at a time sets it up or writes its summary."""
+    with ExitStack() as stack:
+        try:
+            output = stack.enter_context(OutputFolder.open(folder, create=create))
+            stack.enter_context(output.locked(_LOCK, wait=True))
+        except OSError as error:
+            raise InputError(f"{folder} is not writable ({error.strerror}): choose another --sweep folder") from None
+        yield output
+
+
+def _require_no_links(output: OutputFolder) -> None:
+    for name in sorted(_SUBFOLDERS & output.names()):
+        output.subfolder(name).close()
+
+
+def _write_once(definition: SweepDefinition, folder: Path) -> None:
+    if not sweep_file(folder).exists():
+        definition.write(sweep_file(folder))
 
 
 def _valid_trials(definition: SweepDefinition) -> dict[str, TrialSettings]:
@@ -96,9 +139,10 @@ def _agreed(folder: Path, definition: SweepDefinition | None, public: str | None
     if there.storage != public:
         what = f"{folder} keeps the state of its trials in {there.storage or 'the folder itself'}"
         if there.storage:
-            raise InputError(f"{what}: pass the URL of this database as --storage")
+            raise InputError(f"{what}: pass the URL of this database as --storage or in {VARIABLE}")
         add = f'add storage = "{public}" at the top of {file.name}'
-        raise InputError(f"{what}: omit --storage or, if the sweep has not been started yet, {add}")
+        do = f"omit --storage and unset {VARIABLE}"
+        raise InputError(f"{what}: {do} or, if the sweep has not been started yet, {add}")
     if definition is not None and (found := there.difference(definition)):
         do = f"use the original value, choose another --sweep folder, or edit {file.name}"
         raise InputError(f"{folder} was defined with {found}: {do}")
@@ -113,35 +157,13 @@ def worker_lock(folder: Path) -> Iterator[str]:
     other workers on this machine see at once that this worker is dead.
     """
     worker = f"{platform.node()}-{os.getpid()}-{secrets.token_hex(3)}"
-    file = worker_file(folder, worker)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("a+b", buffering=0) as stream:
-        _lock(stream)
-        yield worker
-        file.unlink(missing_ok=True)
+    with OutputFolder.open(folder, create=False) as output, output.subfolder("workers") as workers:
+        file = worker_file(folder, worker)
+        with workers.locked(file.name, wait=True):
+            yield worker
+            workers.remove(file.name)
 
 
 def worker_file(folder: Path, worker: str) -> Path:
     """Return the path of a worker's lock file."""
     return folder / "workers" / f"{worker}.lock"
-
-
-def is_locked(file: Path) -> bool | None:
-    """Return whether a process holds the lock on a file, or None if there is no such file."""
-    try:
-        with file.open("r+b", buffering=0) as stream:
-            _lock(stream, wait=False)
-    except FileNotFoundError:
-        return None
-    except BlockingIOError:
-        return True
-    return False
-
-
-def _lock(stream: FileIO, *, wait: bool = True) -> None:
-    """Lock an open file until it is closed. Raises BlockingIOError if it is already locked and `wait` is false."""
-    try:
-        import fcntl
-    except ImportError:
-        raise InputError("sweeps need file locks, which this system does not have: use Linux or macOS") from None
-    fcntl.flock(stream, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))

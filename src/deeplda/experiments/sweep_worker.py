@@ -24,13 +24,14 @@ from optuna.trial import Trial
 
 from deeplda.core.options import statistics_for
 from deeplda.data import Data
-from deeplda.errors import InputError, StoppedError, TrainingError, print_warning, unwritten
+from deeplda.errors import InputError, StoppedError, TrainingError, one_line, print_warning, unwritten
 from deeplda.experiments.results import write_trials
 from deeplda.experiments.sweep_definition import SweepDefinition, TrialSettings
-from deeplda.experiments.sweep_folder import Sweep, exclusive, is_locked, open_sweep, worker_lock
+from deeplda.experiments.sweep_folder import Sweep, exclusive, open_sweep, worker_lock
 from deeplda.experiments.sweep_storage import reporting_lost_storage
 from deeplda.experiments.trial_queue import Attempt, LostTrialError, TrialResult
 from deeplda.experiments.worker_liveness import DeadWorkerDetector, heartbeat, this_machine
+from deeplda.output_folder import is_locked
 from deeplda.training.checkpoint import Counters
 from deeplda.training.config import LoopConfig, RunConfig
 from deeplda.training.metrics import EpochRow, Scores
@@ -80,7 +81,7 @@ def work(sweep: Sweep, stop: Callable[[], bool]) -> None:
         """Return whether a waiting trial cannot run now: it was added to the definition later, or its run is locked."""
         return name not in sweep.trials or _is_run_locked(sweep, name)
 
-    with worker_lock(sweep.folder) as worker, reporting_lost_storage():
+    with worker_lock(sweep.folder) as worker:
         detector = DeadWorkerDetector(sweep.folder)
         while not stop():
             for attempt in sweep.queue.attempts():
@@ -144,10 +145,10 @@ def _train(sweep: Sweep, attempt: Attempt, progress: Progress, stop: Callable[[]
     if sweep.definition.search is not None:
         own = draw(sweep.queue.study, sweep.queue.trial_id(attempt), attempt.number, sweep.definition)
         sweep.queue.annotate(attempt, "settings", own)
-    config, folder = sweep.definition.config(own), sweep.run_folder(attempt.name)
+    config, folder = sweep.definition.config(own), sweep.make_run_folder(attempt.name)
     if (folder / "run.toml").exists() and RunConfig.read(folder / "run.toml").to_toml() != config.to_toml():
         raise InputError(f"{folder} has a run with different settings: remove it, or choose another --sweep folder")
-    summary = run_to_end(config, folder, progress, stop, stages=sweep.folder / "stages").summary
+    summary = run_to_end(config, folder, progress, stop, stages=sweep.stages).summary
     if not isinstance(summary.validation, Scores):
         raise InputError(f"{folder} has no validation accuracy, which a sweep needs to compare trials")
     return TrialResult(validation=summary.validation.accuracy, seconds=summary.seconds)
@@ -207,9 +208,10 @@ def _worker_process(folder: Path, url: str | None, threads: int, parent: int) ->
     warnings.showwarning = print_warning
     with asked_to_stop(signal.SIGTERM) as stopped:
         try:
-            work(open_sweep(folder, url=url), lambda: stopped() or os.getppid() != parent)
+            with reporting_lost_storage(url):
+                work(open_sweep(folder, url=url), lambda: stopped() or os.getppid() != parent)
         except (InputError, TrainingError) as error:
-            sys.exit(f"deeplda: {error}")
+            sys.exit(f"deeplda: {one_line(str(error))}")
         except OSError as error:
             if (sentence := unwritten(error)) is None:
                 raise

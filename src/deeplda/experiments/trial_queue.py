@@ -32,6 +32,8 @@ _STATUS: dict[TrialState, Status] = {
 _PRECEDENCE: tuple[Status, ...] = ("done", "pruned", "running", "waiting", "failed")
 # After this many deaths in a row without a finished epoch, the trial itself is probably the cause.
 _MOST_DEATHS = 3
+# The longest name of a worker; a lock file has its name.
+_LONGEST_WORKER = 200
 # Attribute of studies created since deeplda 0.2; before that, rdlda without a statistic meant Wilks' statistic.
 _SEMANTICS = "objectives of deeplda 0.2"
 
@@ -71,7 +73,7 @@ class Attempt(BaseModel):
     name: str = ""
     settings: TrialSettings = {}
     drawn: TrialSettings = {}
-    worker: str | None = Field(None, pattern=r"^[^/\x00]+$")
+    worker: str | None = Field(None, pattern=r"^[^/\x00]+$", max_length=_LONGEST_WORKER)
     machine: str | None = None
     beat: int = 0
     accuracy: dict[int, _Share] = {}

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from deeplda.experiments.sweep_folder import is_locked, worker_file
+from deeplda.experiments.sweep_folder import worker_file
 from deeplda.experiments.trial_queue import Attempt, LostTrialError
+from deeplda.output_folder import is_locked
 
 _BEAT_SECONDS = 15.0
 _DEAD_SECONDS = 90.0

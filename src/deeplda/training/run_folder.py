@@ -270,7 +270,8 @@ def started_on(path: Path) -> str | None:
 
 def _without_secrets(argument: str) -> str:
     """Remove the user name, password and query options from a URL."""
-    return re.sub(r"://.*@", "://", argument.partition("?")[0]) if "://" in argument else argument
+    # The user and password come first, because they may contain a question mark.
+    return re.sub(r"://.*@", "://", argument, flags=re.DOTALL).partition("?")[0] if "://" in argument else argument
 
 
 def _environment(data_fingerprint: str) -> dict[str, object]:
