@@ -215,3 +215,10 @@ def test_entries_that_no_worker_writes_are_rejected(queue, key, value):
     queue.annotate(claim(queue), key, value)
     with pytest.raises(InputError, match=f"invalid entry for trial 0: {key}"):
         queue.attempts()
+
+
+@pytest.mark.parametrize("value", [[], 5, "epochs", [{"epochs": 1}]])
+def test_settings_of_a_study_that_no_worker_writes_are_rejected(queue, value):
+    queue.study.set_user_attr("settings", value)
+    with pytest.raises(InputError, match="invalid entry for the sweep"):
+        queue.require_same(SweepDefinition(settings={"epochs": 1}, grid={"seed": [0]}))

@@ -120,6 +120,8 @@ class TrialQueue:
         if known is None:
             self.study.set_user_attr(_SEMANTICS, True)
             self.study.set_user_attr("settings", shared)
+        elif not isinstance(known, dict):
+            raise InputError(f"the storage has an invalid entry for the sweep {self.study.study_name}: settings")
         elif known != shared:
             other = ", ".join(sorted(name for name in known | shared if known.get(name) != shared.get(name)))
             raise InputError(
