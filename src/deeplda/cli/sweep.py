@@ -240,14 +240,14 @@ def _run(
     from deeplda.experiments.sweep_display import SweepDisplay
     from deeplda.experiments.sweep_folder import open_sweep
     from deeplda.experiments.sweep_worker import run_workers, update_trials_csv, work
-    from deeplda.training.pipeline import asked_to_stop
+    from deeplda.training.stopping import asked_to_stop
 
     if definition is not None and not sweep_file(folder).exists():
         _check(definition)
     sweep = open_sweep(folder, definition, storage, retry=retry)
     with (
         SweepDisplay(sweep, quiet=quiet) as display,
-        asked_to_stop(signal.SIGINT, signal.SIGTERM, say=display.console.print) as stop,
+        asked_to_stop(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, say=display.console.print) as stop,
     ):
         if not sweep.settled():
             if workers == 1:

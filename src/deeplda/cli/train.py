@@ -128,13 +128,16 @@ def _progress(folder: Path, *, silent: bool, tensorboard: bool) -> Progress:
 
 
 def _train(folder: Path, settings: RunConfig, progress: Progress, world: World) -> Finished:
-    from deeplda.training.pipeline import asked_to_stop, run_to_end
     from deeplda.training.run_folder import summary_row
+    from deeplda.training.stopping import asked_to_stop
 
     if world.first and summary_row(folder) is not None:
         progress.note(f"{folder} is already finished")
 
-    with asked_to_stop(signal.SIGINT, signal.SIGTERM, say=progress.note) as stop:
+    with asked_to_stop(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, say=progress.note) as stop:
+        # Only now, because this takes a second, and a signal in between could end one process and not the others.
+        from deeplda.training.pipeline import run_to_end
+
         try:
             return run_to_end(settings, folder, progress, stop, world=world)
         except StoppedError as error:
