@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from deeplda.cli.launcher import is_in_job, is_silent, run_job
+from deeplda.cli.launcher import is_in_job, is_silent, run_job, stop_with_launcher
 from deeplda.cli.shared_options import DataSource, Json, Quiet, Recipe, WholeNumber, flag
 from deeplda.errors import InputError, StoppedError, code_not_run
 from deeplda.extras import require
@@ -54,6 +54,7 @@ def train(
     settings = RunConfig.parse(with_absolute_paths(merged(base, chosen)), "the settings")
     if processes > 1 and not is_in_job():
         raise SystemExit(run_job(processes))
+    stop_with_launcher()
 
     from deeplda.training.parallel import joined_world, restart_count
 
