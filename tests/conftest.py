@@ -2,6 +2,7 @@
 
 import os
 import resource
+import signal
 from pathlib import Path
 
 import pytest
@@ -27,3 +28,11 @@ def little_memory():
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2**28, hard))
     yield
     resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+@pytest.fixture
+def default_hangup():
+    """SIGHUP as in a terminal, also for the processes started by the test; under nohup it would be ignored."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)

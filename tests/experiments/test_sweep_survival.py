@@ -157,7 +157,9 @@ def test_two_workers_and_one_is_killed(tmp_path, start, storage_url):
     assert len(sweep.queue.attempts()) == len(TRIALS) + 1
 
 
-def test_ctrl_c_stops_all_workers_and_another_resumes(tmp_path, start, storage_url, monkeypatch):
+@pytest.mark.usefixtures("default_hangup")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_signal_stops_all_workers_and_another_resumes(tmp_path, start, storage_url, monkeypatch, number):
     command = start("--workers", "2")
     folder = tmp_path / "sweep"
     wait_until(command, lambda: (folder / "sweep.toml").exists())
@@ -169,7 +171,7 @@ def test_ctrl_c_stops_all_workers_and_another_resumes(tmp_path, start, storage_u
 
     running = wait_until(command, two_at_work)
     # Like a terminal: the whole process group gets the signal.
-    os.killpg(command.pid, signal.SIGINT)
+    os.killpg(command.pid, number)
     _, errors = ended(command, 130)
     assert "to resume, run the same command" in errors.splitlines()[-1]
     standings = sweep.current_attempts()

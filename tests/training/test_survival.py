@@ -1,11 +1,14 @@
 """Runs that are killed and resumed end in the same bytes as runs that are not."""
 
 import json
+import os
+import pty
 import random
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -94,7 +97,8 @@ def test_killed_at_random_moments(places):
     assert epochs == [1, 2, 3, 4, 5, 6]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.usefixtures("default_hangup")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_ctrl_c_saves_and_says_how_to_go_on(places, number):
     _, folder = places
     process = start(folder)
@@ -105,6 +109,27 @@ def test_ctrl_c_saves_and_says_how_to_go_on(places, number):
     assert "to resume: deeplda train --resume --run run" in errors.splitlines()[-1]
     assert "Traceback" not in errors
     assert (folder / "run" / "checkpoints" / "last").exists()
+
+
+@pytest.mark.usefixtures("default_hangup")
+def test_a_closed_terminal_stops_the_run_like_ctrl_c(places):
+    """Everything that the run prints from then on fails."""
+    _, folder = places
+    ours, its = pty.openpty()
+    # A session without a terminal gets the first one that it opens, and with it the hangup.
+    take_terminal = "import os, sys; os.open(os.ttyname(0), os.O_RDWR); os.execv(sys.argv[1], sys.argv[1:])"
+    train = [sys.executable, "-m", "deeplda", "train", *SETTINGS, "--run", "run"]
+    command = [sys.executable, "-c", take_terminal, *train]
+    process = subprocess.Popen(command, cwd=folder, stdin=its, stdout=its, stderr=its, start_new_session=True)
+    os.close(its)
+    os.set_blocking(ours, False)
+    while steps_saved(folder / "run") < 1:
+        with suppress(OSError):
+            os.read(ours, 2**16)
+        assert process.poll() is None
+        time.sleep(0.005)
+    os.close(ours)
+    assert process.wait(timeout=60) == 130
 
 
 def test_a_second_process_is_refused(places):

@@ -7,6 +7,7 @@ import io
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 
 from cyclopts import App
 from cyclopts.exceptions import CycloptsError
@@ -62,6 +63,7 @@ app = App(
     help_format="plaintext",
     version=__version__,
     result_action="return_value",
+    suppress_keyboard_interrupt=False,  # `main` reports it
 )
 _data = App(
     name="data",
@@ -128,5 +130,7 @@ def _argument_mistake(error: CycloptsError) -> str:
 
 def _exit(code: int, sentence: str) -> None:
     if not is_silent():
-        print(f"deeplda: {one_line(sentence)}", file=sys.stderr)
+        # If the terminal is closed, the exit code still matters.
+        with suppress(OSError):
+            print(f"deeplda: {one_line(sentence)}", file=sys.stderr)
     sys.exit(code)

@@ -245,13 +245,11 @@ def _run(
     folder: Path, definition: SweepDefinition | None, url: str | None, workers: int, *, retry: bool, quiet: bool
 ) -> tuple[Sweep, bool]:
     """Run the remaining trials; return the sweep and whether the user stopped it."""
-    import signal
-
     from deeplda.experiments.sweep_definition import sweep_file
     from deeplda.experiments.sweep_display import SweepDisplay
     from deeplda.experiments.sweep_folder import open_sweep, require_usable
     from deeplda.experiments.sweep_worker import run_workers, update_trials_csv, work
-    from deeplda.training.pipeline import asked_to_stop
+    from deeplda.training.stopping import STOP_SIGNALS, asked_to_stop
 
     require_usable(folder)
     if definition is not None and not sweep_file(folder).exists():
@@ -259,7 +257,7 @@ def _run(
     sweep = open_sweep(folder, definition, url, retry=retry)
     with (
         SweepDisplay(sweep, quiet=quiet) as display,
-        asked_to_stop(signal.SIGINT, signal.SIGTERM, say=display.console.print) as stop,
+        asked_to_stop(*STOP_SIGNALS, say=display.console.print) as stop,
     ):
         if not sweep.settled():
             if workers == 1:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from deeplda.cli.launcher import is_in_job, is_silent, run_job
+from deeplda.cli.launcher import is_in_job, is_silent, run_job, stop_with_launcher
 from deeplda.cli.run_choice import RunChoice, chosen_run
 from deeplda.cli.shared_options import DataSource, Json, OutputPath, Quiet, Recipe, WholeNumber, flag
 from deeplda.errors import InputError, StoppedError
@@ -54,6 +53,7 @@ def train(
     settings = RunConfig.parse(with_absolute_paths(merged(base, chosen)), "the settings")
     if processes > 1 and not is_in_job():
         raise SystemExit(run_job(processes))
+    stop_with_launcher()
 
     from deeplda.training.parallel import joined_world
 
@@ -93,14 +93,17 @@ def _progress(folder: Path, *, silent: bool, tensorboard: bool) -> Progress:
 
 
 def _train(choice: RunChoice, progress: Progress, world: World) -> Finished:
-    from deeplda.training.pipeline import asked_to_stop, run_to_end
     from deeplda.training.run_folder import summary_row
+    from deeplda.training.stopping import STOP_SIGNALS, asked_to_stop
 
     folder, settings, new_id = choice
     if world.first and summary_row(folder) is not None:
         progress.note(f"{folder} is already finished")
 
-    with asked_to_stop(signal.SIGINT, signal.SIGTERM, say=progress.note) as stop:
+    with asked_to_stop(*STOP_SIGNALS, say=progress.note) as stop:
+        # Only now, because this takes a second, and a signal in between could end one process and not the others.
+        from deeplda.training.pipeline import run_to_end
+
         try:
             return run_to_end(settings, folder, progress, stop, world=world, new_id=new_id)
         except StoppedError as error:

@@ -35,8 +35,9 @@ from deeplda.output_folder import is_locked
 from deeplda.training.checkpoint import Counters
 from deeplda.training.config import LoopConfig, RunConfig
 from deeplda.training.metrics import EpochRow, Scores
-from deeplda.training.pipeline import asked_to_stop, run_to_end
+from deeplda.training.pipeline import run_to_end
 from deeplda.training.progress import Progress
+from deeplda.training.stopping import TERMINAL_SIGNALS, asked_to_stop
 
 _IDLE_SECONDS = 1.0
 _LAM_RANGE = (1e-5, 1e-1)
@@ -179,13 +180,15 @@ def run_workers(folder: Path, url: str | None, count: int, stop: Callable[[], bo
     context = multiprocessing.get_context("spawn")
     arguments = (folder, url, max(1, torch.get_num_threads() // count), os.getpid())
     processes = [context.Process(target=_worker_process, args=arguments) for _ in range(count)]
-    # The worker processes inherit this setting and ignore Ctrl-C, because this process tells them to stop.
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The worker processes inherit these settings and ignore what a terminal sends to every process, because this
+    # process tells them to stop.
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in TERMINAL_SIGNALS}
     try:
         for process in processes:
             process.start()
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     try:
         while any(process.is_alive() for process in processes) and not stop():
             time.sleep(0.1)

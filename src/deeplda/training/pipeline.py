@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
-from types import FrameType
 from typing import NamedTuple
 
 from deeplda.data.dataset import Data
@@ -81,29 +79,3 @@ def run_to_end(
         stack.callback(trainee.close)
         summary = train(config, trained_on, trainee, run, progress, stop, world)
         return Finished(summary, trainee.model, data)
-
-
-@contextmanager
-def asked_to_stop(
-    *signals: signal.Signals, say: Callable[[str], None] = lambda _text: None
-) -> Iterator[Callable[[], bool]]:
-    """Yield a function that returns whether a signal has arrived. A second signal raises KeyboardInterrupt.
-
-    Args:
-        say: called with a message for the user when the first signal arrives.
-    """
-    asked = False
-
-    def ask(_number: int, _frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
-            raise KeyboardInterrupt
-        asked = True
-        say("stopping after this step, then saving; press Ctrl-C again to stop immediately")
-
-    before = {number: signal.signal(number, ask) for number in signals}
-    try:
-        yield lambda: asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -141,7 +141,9 @@ class TerminalProgress(Progress):
 
     def close(self) -> None:
         if self._bar is not None:
-            self._bar.stop()
+            # If the terminal is closed, this must not hide the error that ended the training.
+            with suppress(OSError):
+                self._bar.stop()
             self._bar = None
 
 
