@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 
 from deeplda.errors import InputError
 
-# For each of the nineteen readers. `make fuzz` runs a longer campaign, with new lies each time.
+# For each of the twenty readers. `make fuzz` runs a longer campaign, with new lies each time.
 EXAMPLES = int(os.environ.get("DEEPLDA_FUZZ_EXAMPLES", "500"))
 TRAP = "from pathlib import Path\nPath('ran').touch()\ndef make(*_): Path('ran').touch()\n"
 
@@ -23,7 +23,7 @@ def campaign(reader, home):
     reader.read(folder)
 
     @settings(
-        max_examples=EXAMPLES,
+        max_examples=EXAMPLES // reader.one_in,
         derandomize="DEEPLDA_FUZZ_EXAMPLES" not in os.environ,
         database=None,
         deadline=None,
@@ -57,4 +57,7 @@ def _write(folder, files):
     shutil.rmtree(folder, ignore_errors=True)
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content)
+        if isinstance(content, bytes):
+            (folder / name).write_bytes(content)
+        else:
+            content(folder / name)

@@ -13,7 +13,8 @@ from cyclopts.exceptions import CycloptsError
 
 from deeplda import __version__
 from deeplda.cli.launcher import is_silent
-from deeplda.errors import InputError, StoppedError, TrainingError, one_line, print_warning, too_long, unwritten
+from deeplda.errors import FailedError, InputError, StoppedError, print_warning, too_long, unwritten
+from deeplda.printing import say
 
 _HELP = """Deep linear discriminant analysis: train networks whose outputs form compact, linearly separable classes.
 
@@ -96,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _exit(2, _argument_mistake(error))
     except InputError as error:
         _exit(2, str(error))
-    except TrainingError as error:
+    except FailedError as error:
         _exit(1, str(error))
     except StoppedError as error:
         _exit(130, str(error))
@@ -126,5 +127,5 @@ def _argument_mistake(error: CycloptsError) -> str:
 
 def _exit(code: int, sentence: str) -> None:
     if not is_silent():
-        print(f"deeplda: {one_line(sentence)}", file=sys.stderr)
+        say(f"deeplda: {sentence}", file=sys.stderr)
     sys.exit(code)

@@ -10,6 +10,8 @@ import sys
 import time
 from types import FrameType
 
+from deeplda.printing import say
+
 # If one process fails, the others have this long to exit on their own before they are killed.
 _GRACE_SECONDS = 15.0
 
@@ -69,5 +71,5 @@ def _wait(running: list[subprocess.Popen[bytes]]) -> int:
     codes = [process.returncode for process in running]
     if any(code < 0 for code in codes):
         sentence = "a process in the job was killed; pass --resume to continue from the last checkpoint"
-        print(f"deeplda: {sentence}", file=sys.stderr)
+        say(f"deeplda: {sentence}", file=sys.stderr)
     return next((code for code in codes if code > 0), 1 if any(codes) else 0)

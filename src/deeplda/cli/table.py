@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from deeplda.errors import InputError
+from deeplda.printing import printable_lines, say, say_lines
 
 
 def table(
@@ -30,8 +31,8 @@ def table(
 
     text = format_table(result_table(read_results(sweep)), format_)
     if output is None:
-        sys.stdout.write(text)
+        say_lines(text)
     else:
         output.parent.mkdir(parents=True, exist_ok=True)
-        write_text(output, text)
-        print(f"the table is in {output}", file=sys.stderr)
+        write_text(output, printable_lines(text))
+        say(f"the table is in {output}", file=sys.stderr)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 from collections.abc import Collection
@@ -17,6 +16,7 @@ from deeplda.cli.shared_options import DataSource, Json, Quiet, Recipe, WholeNum
 from deeplda.errors import InputError, StoppedError, code_not_run
 from deeplda.extras import require
 from deeplda.formatting import duration, flops
+from deeplda.printing import say, say_json
 from deeplda.training.config import RunConfig, TrainConfig, merged, with_absolute_paths, without_effect
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def train(
         if world.first:
             for name, other in without_effect(settings, chosen).items():
                 option, value = name.replace("_", "-"), str(getattr(settings, other)).lower()
-                print(f"note: --{option} has no effect on training with {other} {value}", file=sys.stderr)
+                say(f"note: --{option} has no effect on training with {other} {value}", file=sys.stderr)
         progress = _progress(folder, silent=quiet or is_silent(), tensorboard=tensorboard and world.first)
         finished = _train(folder, settings, progress, world)
         if not world.first:
@@ -77,7 +77,7 @@ def train(
         write_subclass_figures(folder, progress, data=finished.data)
         write_report(folder, network=settings.network, model=finished.model, data=finished.data, progress=progress)
     if json_:
-        print(json.dumps({"run": str(folder), **finished.summary.model_dump(exclude_unset=True)}))
+        say_json({"run": str(folder), **finished.summary.model_dump(exclude_unset=True)})
     else:
         _print_summary(folder, finished.summary, settings)
 
@@ -100,6 +100,8 @@ def _settings_for(
     """
     if folder.is_file():
         raise InputError(f"{folder} is a file: pass a folder as --run")
+    if (folder / "report.html").is_dir():
+        raise InputError(f"{folder / 'report.html'} is a folder, need a file: remove or rename it")
     exists = (folder / "run.toml").exists()
     if not resume and (exists or (folder / "checkpoints").exists()):
         raise InputError(f"{folder} already contains a run: pass --resume to resume it, or choose another --run folder")
@@ -107,7 +109,7 @@ def _settings_for(
         raise InputError(f"{folder} contains a model, not a run: choose another --run folder")
     if not exists:
         if resume:
-            print(f"note: there is no run in {folder} to resume; starting one on {settings.data}", file=sys.stderr)
+            say(f"note: there is no run in {folder} to resume; starting one on {settings.data}", file=sys.stderr)
         return settings
     existing = RunConfig.read(folder / "run.toml")
     if ":" in (existing.network or "") and settings.network != existing.network:
@@ -158,7 +160,7 @@ def _print_summary(folder: Path, summary: SummaryRow, settings: RunConfig) -> No
     reason = "best validation score" if summary.validation else "the last"
     # Runs from early versions did not count operations.
     compute = f", {flops(summary.flops)}" if summary.flops else ""
-    print(f"selected epoch {summary.best_epoch} of {summary.epochs} ({reason}); {duration(summary.seconds)}{compute}")
-    print(f"the run is in {folder}, and its report is {folder / 'report.html'}; next:")
-    print(f"  deeplda evaluate {folder}{_network_option(settings)}")
-    print(f"  deeplda predict {folder} FILES-OR-FOLDERS...{_network_option(settings)}")
+    say(f"selected epoch {summary.best_epoch} of {summary.epochs} ({reason}); {duration(summary.seconds)}{compute}")
+    say(f"the run is in {folder}, and its report is {folder / 'report.html'}; next:")
+    say(f"  deeplda evaluate {folder}{_network_option(settings)}")
+    say(f"  deeplda predict {folder} FILES-OR-FOLDERS...{_network_option(settings)}")
