@@ -27,7 +27,7 @@ def test_anything_but_a_small_file_is_rejected_at_once(tmp_path):
         with pytest.raises(OSError, match=r"."):
             read_small(path)
         for read in (read_toml, read_tensors, read_arrays):
-            with pytest.raises(InputError, match="cannot be read"):
+            with pytest.raises(InputError, match=r"cannot be read|does not fit in memory"):
                 read(path)
 
 
@@ -86,6 +86,31 @@ def test_a_header_that_lies(tmp_path, header, size):
         with pytest.raises(InputError, match=r"x\.safetensors cannot be read") as caught:
             read(file)
         assert not isinstance(caught.value.__context__, MemoryError)
+
+
+@pytest.mark.usefixtures("little_memory")
+@pytest.mark.parametrize("read", [read_tensors, read_arrays])
+def test_a_sparse_file_that_declares_more_than_the_memory(tmp_path, read):
+    file = tensors(tmp_path, {"a": {"dtype": "F32", "shape": [2**38], "data_offsets": [0, 2**40]}})
+    os.truncate(file, file.stat().st_size + 2**40)
+    with pytest.raises(InputError, match=r"x\.safetensors does not fit in memory"):
+        read(file)
+
+
+class PanicException(BaseException):  # its name in pyo3
+    """What safetensors raises if it cannot allocate its memory."""
+
+
+def test_a_panic_is_an_error_and_ctrl_c_is_not(tmp_path, monkeypatch):
+    save_file({"a": np.ones(3)}, tmp_path / "x.safetensors")
+    for raised, expected in ((PanicException("null"), InputError), (KeyboardInterrupt(), KeyboardInterrupt)):
+
+        def fail(_file, error=raised):
+            raise error
+
+        monkeypatch.setattr("safetensors.numpy.load_file", fail)
+        with pytest.raises(expected):
+            read_arrays(tmp_path / "x.safetensors")
 
 
 def test_kinds_of_numbers_that_numpy_does_not_have(tmp_path):

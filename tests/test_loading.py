@@ -1,6 +1,8 @@
 """A damaged or forged model folder is rejected in one sentence."""
 
+import errno
 import json
+import os
 
 import pytest
 import torch
@@ -139,6 +141,9 @@ def test_sizes_declared_for_an_own_network_are_checked(saved, tmp_path, monkeypa
         {"width": 1e300},
         {"sample_shape": [10**6, 10**6, 10**6]},
         {"sample_shape": [10**30, 8, 8]},
+        {"sample_shape": [1, 10**5, 10**5]},
+        {"sample_shape": [1, 10**9, 10**9]},
+        {"sample_shape": [1, 8, 10**400]},
         {"class_names": [str(number) for number in range(10**6)]},
         {"class_names": list("ab"), "parents": [0] * 10**6 + [1]},
         {"network": "dorfernet", "sample_shape": [10**6, 32, 32]},
@@ -192,4 +197,37 @@ def test_names_of_classes_are_names(saved, tmp_path):
 def test_weights_of_another_kind(saved, name, value):
     change_weights(saved, **{name: value})
     with pytest.raises(InputError, match="not fit"):
+        load(saved)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("normalisation.mean", torch.nan),
+        ("normalisation.deviation", torch.inf),
+        ("normalisation.deviation", 0.0),
+        ("normalisation.deviation", -1.0),
+        ("predictors.hyperplanes.weight", torch.nan),
+        ("predictors.classic_lda.bias", -torch.inf),
+    ],
+)
+def test_a_normalisation_or_predictor_that_cannot_be_used(saved, name, value):
+    state = load_file(saved / "weights.safetensors")
+    change_weights(saved, **{name: torch.full_like(state[name], value)})
+    with pytest.raises(InputError, match=rf"'{name}' in .* has values that are not (finite|positive)"):
+        load(saved)
+
+
+@pytest.mark.parametrize("name", ["model.json", "weights.safetensors"])
+def test_a_file_that_may_not_be_read(saved, monkeypatch, name):
+    """Root may read everything, so the system's answer is simulated."""
+    original = os.open
+
+    def forbid(path, *arguments, **options):
+        if str(path).endswith(name):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return original(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", forbid)
+    with pytest.raises(InputError, match=rf"{name} cannot be read \(Permission denied\): ask its owner"):
         load(saved)

@@ -17,7 +17,7 @@ def test_this_machine_has_memory() -> None:
 def test_twice_the_samples_must_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available_memory", lambda: 2 * 2**30)
     memory.require_memory(2**30, "s")
-    with pytest.raises(InputError, match=r"s takes 2\.2 GiB.* 2\.0 GiB .*--image-size"):
+    with pytest.raises(InputError, match=r"s does not fit.* 2\.2 GiB.* 2\.0 GiB .*--image-size"):
         memory.require_memory(int(1.1 * 2**30), "s")
 
 

@@ -297,3 +297,60 @@ def test_parts_that_do_not_fit_together_are_rejected(own_loop):
     for options, message in (({"mean": [1, 2]}, "mean has 2 values, need 1 or 64"), ({"deviation": 0}, "and > 0")):
         with pytest.raises(InputError, match=message):
             Model.from_parts(network, fitted, NAMES, (64,), **options)
+
+
+def test_large_samples_are_processed_in_small_batches():
+    model = small_model()
+    images = digits()[0]
+    assert [len(batch) for batch in model.embeddings(np.repeat(images, 4, 0))] == [500, 500, 200]
+    model.card = model.card.model_copy(update={"sample_shape": (1, 600, 600)})
+    large = Model(model.card, model.network)
+    # 8 channels of 600 x 600 float32 values go into a layer, and as many come out.
+    assert large.batch_size == 2**29 // (2 * 8 * 600 * 600 * 4)
+    count = large.batch_size + 1
+    assert [len(batch) for batch in large.embeddings(np.zeros((count, 1, 600, 600), np.uint8))] == [count - 1, 1]
+
+
+class RejectsEmptyBatches(nn.Module):
+    """Like many networks, it cannot reshape an empty batch; and it has infinite buffers, like masks."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mask", torch.full((2,), -torch.inf))
+        self.linear = nn.Linear(64, 2)
+
+    def forward(self, images):
+        return self.linear(images.reshape(len(images), -1)) + self.mask.exp()
+
+
+def test_a_network_of_the_user_may_reject_empty_batches_and_have_infinite_buffers(tmp_path):
+    images, labels = digits()
+    with pytest.raises(RuntimeError, match="0 elements"):
+        RejectsEmptyBatches()(torch.zeros(0, 1, 8, 8))
+    network = RejectsEmptyBatches()
+    features = network(torch.from_numpy(images).float()).detach()
+    model = Model.from_parts(network, NearestMean().fit(features, labels), tuple("abcdefghij"), (1, 8, 8))
+    model.save(tmp_path / "model")
+    assert load(tmp_path / "model", network=network).predict(images).tolist() == model.predict(images).tolist()
+
+
+METHODS = ("transform", "predict", "predict_proba", "predict_subclasses", "mahalanobis")
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("method", METHODS)
+def test_outputs_that_are_not_finite_are_rejected(method, value):
+    model = small_model()
+    with torch.no_grad():
+        next(model.network.parameters()).fill_(value)
+    with pytest.raises(InputError, match="computes NaN or infinity"):
+        getattr(model, method)(digits()[0][:3])
+
+
+def test_scores_that_overflow_are_rejected():
+    model = small_model()
+    model.predictor.weight.fill_(1e308)
+    assert np.isfinite(model.transform(digits()[0][:3])).all()
+    for method in ("predict", "predict_proba", "predict_subclasses"):
+        with pytest.raises(InputError, match="computes NaN or infinity"):
+            getattr(model, method)(digits()[0][:3])

@@ -16,7 +16,8 @@ SOURCE = Path(deeplda.__file__).parent
 # A part may import itself and the parts listed before it.
 LAYERS = [
     ["errors", "_lazy"],
-    ["extras", "io", "output_folder", "memory", "device", "formatting"],
+    ["extras", "output_folder", "memory", "device", "formatting", "printing"],
+    ["io"],
     ["core"],
     ["losses", "predictors", "sampling"],
     ["objective"],

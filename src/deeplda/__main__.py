@@ -6,6 +6,7 @@ import sys
 
 from deeplda.errors import InputError
 from deeplda.extras import EXTRAS, require
+from deeplda.printing import say
 
 
 def main() -> None:
@@ -14,7 +15,7 @@ def main() -> None:
     try:
         require("cli", command)
     except InputError as error:
-        print(f"deeplda: {error}", file=sys.stderr)
+        say(f"deeplda: {error}", file=sys.stderr)
         sys.exit(2)
 
     # Not at the top of the file, because it imports cyclopts.

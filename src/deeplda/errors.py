@@ -29,7 +29,18 @@ class InputError(ValueError):
         super().__init__(one_line(what if need is None or do is None else got(what, need=need, do=do)))
 
 
-class TrainingError(RuntimeError):
+class NotFiniteError(InputError):
+    """A model computes NaN or infinity, because its weights are damaged or its training diverged."""
+
+    def __init__(self, what: str = "the model computes NaN or infinity: train it again") -> None:
+        super().__init__(what)
+
+
+class FailedError(RuntimeError):
+    """The input can be used, but the command did not succeed. Exit code 1."""
+
+
+class TrainingError(FailedError):
     """Training cannot continue. Exit code 1."""
 
 
@@ -42,6 +53,8 @@ def while_training() -> Iterator[None]:
     """Convert numerical errors raised in this block, such as those about NaN, to TrainingError."""
     try:
         yield
+    except NotFiniteError:
+        raise TrainingError("training failed because the model is not finite: lower --learning-rate") from None
     except InputError:
         raise
     except ValueError as error:
@@ -64,16 +77,27 @@ def too_long(path: object) -> InputError:
     return InputError(f"the path {path} is too long for the file system: check it")
 
 
+def unreadable(file: object, error: OSError, do: str) -> InputError:
+    """Return the error for a file that cannot be opened. `do` is the advice, unless permission is missing."""
+    advice = "ask its owner for read access" if isinstance(error, PermissionError) else do
+    return InputError(f"{file} cannot be read ({error.strerror or error}): {advice}")
+
+
 def one_line(text: str) -> str:
     """Return text as one printable line, with control characters escaped and the middle of a very long text cut out."""
     if len(text) > _LONGEST_LINE:
         text = f"{text[: _LONGEST_LINE // 2]} ... {text[-_LONGEST_LINE // 2 :]}"
+    return printable(text)
+
+
+def printable(text: str) -> str:
+    """Return text with control characters, including line breaks, escaped."""
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
 def print_warning(message: Warning | str, *_where: object, **_more: object) -> None:
     """Print a warning as one line on stderr, without its source location; this replaces warnings.showwarning."""
-    print(f"deeplda: {message}", file=sys.stderr)
+    print(one_line(f"deeplda: {message}"), file=sys.stderr)
 
 
 def unwritten(error: OSError) -> str | None:

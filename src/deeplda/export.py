@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from deeplda import __version__
-from deeplda.errors import InputError
+from deeplda.errors import FailedError, InputError
 from deeplda.extras import require
 from deeplda.loading import load
 from deeplda.model import Model
@@ -103,8 +103,8 @@ class Verification:
         return self.consistent and (self.close or self.embedding_difference <= _ROUNDING)
 
 
-class VerificationError(RuntimeError):
-    """An exported graph does not compute the same outputs as its model."""
+class VerificationError(FailedError):
+    """An exported graph does not compute the same outputs as its model. Exit code 1."""
 
 
 def export_run(
@@ -181,7 +181,7 @@ def _verified_graph(model: Model, inputs: NDArray[Any], format: Format) -> tuple
 
 def verify(model: Model, run: Runner, inputs: NDArray[Any]) -> Verification:
     """Compare the outputs of `run` on `inputs` with the model's: the first sample alone, the others in batches."""
-    pieces = np.split(inputs, range(1, len(inputs), _BATCH))
+    pieces = np.split(inputs, range(1, len(inputs), min(_BATCH, model.batch_size)))
     found = _joined([run(piece) for piece in pieces])
     # The model gets the same pieces, because the rounding of a product can depend on the number of samples.
     expected = _joined([_outputs_for(model, model.transform(piece)) for piece in pieces])
@@ -222,7 +222,7 @@ class _InferenceGraph(nn.Module):
 
     def forward(self, inputs: Tensor) -> dict[str, Tensor]:
         embedding = self.model.network(self.model.normalisation(inputs))
-        scores = self.model.class_scores(embedding)
+        scores = self.model._unchecked_scores(embedding)
         return {"scores": scores, "probabilities": scores.softmax(1), "embedding": embedding}
 
 
@@ -334,7 +334,9 @@ def _real_samples(folder: Path, model: Model, *, verify_all: bool, data_dir: Pat
 
 
 def _random_samples(model: Model, *, estimator: bool) -> NDArray[Any]:
-    rng, shape = np.random.default_rng(0), (_RANDOM_SAMPLES, *model.card.sample_shape)
+    rng = np.random.default_rng(0)
+    # At least two, because the graph must accept more than one sample at a time.
+    shape = (max(2, min(_RANDOM_SAMPLES, model.batch_size)), *model.card.sample_shape)
     if len(shape) == 4 and not estimator:
         return rng.integers(0, 256, shape, dtype=np.uint8)
     mean, deviation = model.normalisation.mean.numpy(), model.normalisation.deviation.numpy()

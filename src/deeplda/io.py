@@ -7,10 +7,12 @@ import os
 import stat
 import tomllib
 from collections.abc import Callable
+from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from deeplda.errors import InputError, too_long
+from deeplda.errors import InputError, too_long, unreadable
+from deeplda.memory import TooLargeError, require_memory
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,20 +39,27 @@ def expanded(path: str | Path) -> Path:
     return full
 
 
-def read_small(file: Path, most: int = _SMALL) -> bytes:
-    """Return the contents of a regular file of at most `most` bytes.
+def open_regular(file: Path) -> BufferedReader:
+    """Open a regular file to read it.
 
-    Raises OSError if it is anything else, so that a pipe cannot block, and a device or a huge file cannot fill the
-    memory.
+    Raises OSError if it cannot be read or is anything else, so that a pipe cannot block the reader, and a device cannot
+    fill the memory.
     """
     # Without O_NONBLOCK, which Windows lacks, opening a pipe without a writer would block forever.
-    with os.fdopen(os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as stream:
-        status = os.fstat(stream.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "Not a regular file", str(file))
-        if status.st_size > most:
+    stream = os.fdopen(os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb")
+    if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+        stream.close()
+        raise OSError(errno.EINVAL, "Not a regular file", str(file))
+    return stream
+
+
+def read_small(file: Path, most: int = _SMALL) -> bytes:
+    """Return the contents of a regular file of at most `most` bytes. Raises OSError if it is anything else."""
+    with open_regular(file) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        if size > most:
             raise OSError(errno.EFBIG, "File too large", str(file))
-        return stream.read(status.st_size)
+        return stream.read(size)
 
 
 def read_toml(file: Path) -> dict[str, Any]:
@@ -67,7 +76,7 @@ def read_toml(file: Path) -> dict[str, Any]:
 def read_tensors(file: Path) -> dict[str, Tensor]:
     """Read a safetensors file, without allocating more memory than its data takes.
 
-    Raises InputError if it is missing or broken.
+    Raises InputError if it is missing, broken, not a regular file, or larger than the available memory.
     """
     from safetensors.torch import load_file
 
@@ -97,10 +106,17 @@ def _has_64_bit_integers(value: object) -> bool:
 
 def _load(load_file: Callable[[Path], dict[str, T]], file: Path) -> dict[str, T]:
     try:
-        if file.exists() and not file.is_file():
-            raise OSError(errno.EINVAL, "Not a regular file")
+        # The library reports a file that may not be read as missing, and panics if it cannot allocate its memory.
+        with open_regular(file) as stream:
+            require_memory(os.fstat(stream.fileno()).st_size, str(file), copies=1, do="train again")
         return load_file(file)
+    except TooLargeError:
+        raise
+    except OSError as error:
+        raise unreadable(file, error, "train again") from None
     # Besides its own errors, safetensors raises others for dtypes that NumPy lacks, and torch if the file disappears.
-    except Exception as error:
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
         reason = f"{file} cannot be read ({error})"
         raise InputError(reason, need="an intact safetensors file", do="train again") from None

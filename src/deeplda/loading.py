@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -9,11 +11,10 @@ from torch import Tensor, nn
 
 from deeplda.errors import InputError, code_not_run
 from deeplda.io import expanded, read_tensors
-from deeplda.memory import available_memory
 from deeplda.model import STATISTICS, Model
 from deeplda.model_card import ModelCard, read_card
 from deeplda.networks import build_network
-from deeplda.networks.inspection import first_mismatch, outline
+from deeplda.networks.inspection import first_mismatch, outline, require_sample_memory
 from deeplda.networks.registry import outline_network
 from deeplda.output_folder import unchanged
 from deeplda.predictors import FeatureStatistics
@@ -64,25 +65,22 @@ def _empty_model(card: ModelCard, network: nn.Module) -> Model:
 
 
 def _check_sizes(card: ModelCard, state: dict[str, Tensor], folder: Path, *, own_network: bool) -> None:
-    """Raise InputError if the sizes in model.json differ from the stored weights, or if the weights exceed the memory.
+    """Raise InputError if the sizes in model.json differ from the stored weights, or if a sample exceeds the memory.
 
-    This limits the memory that building the model can allocate, whatever an untrusted folder declares.
+    This limits the memory that building and using the model can allocate, whatever an untrusted folder declares.
     """
-    # A sparse file can declare more bytes than any disk holds.
-    available = available_memory()
-    if available is not None and sum(tensor.nbytes for tensor in state.values()) > available:
-        raise InputError(f"the weights in {folder} do not fit in memory")
-    try:
+    with _blaming(folder):
         network: nn.Module = nn.Identity()
         if not own_network:
             network = outline_network(**card._architecture())
         declared = outline(lambda: _empty_model(card, network))
-    except InputError as error:
-        raise InputError(f"model.json in {folder} cannot be used: {error}") from None
     unknown = (STATISTICS, "network.") if own_network else (STATISTICS,)
     stored = {name: tensor for name, tensor in state.items() if not name.startswith(unknown)}
     if wrong := first_mismatch(declared.state_dict(), stored):
         raise _mismatch(folder, wrong)
+    if not own_network:
+        with _blaming(folder):
+            require_sample_memory(network, card.sample_shape)
 
 
 def _load_weights(model: Model, state: dict[str, Tensor], file: Path) -> None:
@@ -91,11 +89,33 @@ def _load_weights(model: Model, state: dict[str, Tensor], file: Path) -> None:
         model.double()
     if wrong := first_mismatch(model.state_dict(), state):
         raise _mismatch(file.parent, wrong)
+    _check_values(state, file)
     model.load_state_dict(state)
     if gathered:
         statistics = _checked_statistics(gathered, model.card, file)
         for name in model.card.predictors:
             model._named_predictor(name)._statistics = statistics
+
+
+def _check_values(state: dict[str, Tensor], file: Path) -> None:
+    """Raise InputError if the normalisation or a predictor cannot be used.
+
+    The network is not checked: it may have infinite buffers, such as masks. A model checks its outputs instead.
+    """
+    for name, tensor in state.items():
+        if not name.startswith("network.") and not tensor.isfinite().all():
+            raise InputError(f"{name!r} in {file} has values that are not finite: train again")
+    if not (state["normalisation.deviation"] > 0).all():
+        raise InputError(f"'normalisation.deviation' in {file} has values that are not positive: train again")
+
+
+@contextmanager
+def _blaming(folder: Path) -> Iterator[None]:
+    """Say in an InputError raised in this block that model.json is the cause."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"model.json in {folder} cannot be used: {error}") from None
 
 
 def _mismatch(folder: Path, what: str) -> InputError:

@@ -14,7 +14,7 @@ _COPIES = 2  # splitting copies the samples, so a data set is in memory twice fo
 
 
 class TooLargeError(InputError):
-    """The data does not fit in the available memory."""
+    """Data, a model or a file does not fit in the available memory."""
 
 
 def available_memory() -> int | None:
@@ -27,19 +27,23 @@ def available_memory() -> int | None:
     return min(known, default=None)
 
 
-def require_memory(samples_bytes: int, what: str) -> None:
-    """Raise TooLargeError if two copies of samples of this many bytes exceed the available memory.
+def require_memory(
+    size: int, what: str, *, copies: int = _COPIES, do: str = "pass a smaller --image-size or use fewer samples"
+) -> None:
+    """Raise TooLargeError if copies of `what`, of `size` bytes each, exceed the available memory.
 
-    Every reader calls this with the declared size before it allocates anything. `what` names the data in the message.
+    Every reader calls this with the size that a file declares before it allocates anything. `what` names it in the
+    message, which ends with what to do.
     """
-    available, needed = available_memory(), _COPIES * samples_bytes
+    available, needed = available_memory(), copies * size
     if available is not None and needed > available:
-        found = f"reading {what} takes {_gib(needed)}, but only {_gib(available)} is available"
-        raise TooLargeError(f"{found}: pass a smaller --image-size or use fewer samples")
+        sizes = f"it takes {_gib(needed)}, but only {_gib(available)} is available"
+        raise TooLargeError(f"{what} does not fit in memory: {sizes}; {do}")
 
 
 def _gib(size: int) -> str:
-    return f"{size / 2**30:,.1f} GiB"
+    # A broken file can declare a number that no float can hold.
+    return f"{size / 2**30:,.1f} GiB" if size < 2**60 else "more than a billion GiB"
 
 
 def _text(path: Path) -> str:

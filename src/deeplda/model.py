@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,10 +15,11 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from deeplda.core.options import check_choice
-from deeplda.errors import InputError
+from deeplda.errors import InputError, NotFiniteError
 from deeplda.io import expanded
 from deeplda.model_card import ModelCard, PredictorName, first_problem
-from deeplda.networks.inspection import output_width, zero_sample
+from deeplda.networks import NETWORKS
+from deeplda.networks.inspection import output_width, samples_at_once, zero_sample
 from deeplda.output_folder import OutputFolder
 from deeplda.predictors import ClassicLDA, FeatureStatistics, Hyperplanes, LinearPredictor, NearestMean, Softmax
 from deeplda.views import Views, averaged
@@ -35,6 +37,7 @@ _PREDICTORS: dict[PredictorName, type[LinearPredictor]] = {
     "classic_lda": ClassicLDA,
     "softmax": Softmax,
 }
+# The number of samples processed at once by the user's own networks, whose activations we do not know.
 _BATCH = 500
 
 
@@ -143,6 +146,12 @@ class Model(nn.Module):
         """Statistics of the embedded training set; None for a model trained with cross-entropy alone."""
         return self.predictor._statistics
 
+    @cached_property
+    def batch_size(self) -> int:
+        """The number of samples that are processed at once, at most 500; it depends only on the network and card."""
+        ours = type(self.network) in NETWORKS.values()
+        return samples_at_once(self.network, self.card.sample_shape) if ours else _BATCH
+
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the embeddings (n, embedding_dim) of inputs (n, *sample_shape)."""
         embedding: Tensor = self.network(self.normalisation.prepare(inputs))
@@ -215,7 +224,13 @@ class Model(nn.Module):
         `predictor` names the predictor to use, by default the first one on the card. With subclasses, the score of a
         class is its best subclass's score, as in the paper, or log(sum(exp(score))) over its subclasses, whose softmax
         adds up their probabilities; `card.subclass_decision` determines which.
+
+        Raises InputError if a score is not finite.
         """
+        return _finite(self._unchecked_scores(embedding, predictor))
+
+    def _unchecked_scores(self, embedding: Tensor, predictor: str | None = None) -> Tensor:
+        """Return the class scores, without a check, which cannot be part of an exported graph."""
         scores = (self._named_predictor(predictor) if predictor else self.predictor).decision_function(embedding)
         if self.card.parents is None:
             return scores
@@ -230,7 +245,7 @@ class Model(nn.Module):
         """Yield the embeddings in batches, computed in eval mode on the model's device.
 
         Raises InputError if the inputs have the wrong shape, contain NaN or infinity, or are images scaled to 0..1
-        although the training images were not.
+        although the training images were not, or if an embedding is not finite.
         """
         inputs = inputs if isinstance(inputs, Tensor) else _as_array(inputs)
         if tuple(inputs.shape[1:]) != self.card.sample_shape:
@@ -243,9 +258,9 @@ class Model(nn.Module):
                 raise InputError(no_views(self.card.sample_shape))
         self._check_values(inputs)
         self.eval()
-        for start in range(0, len(inputs), _BATCH):
-            batch = _as_tensor(inputs[start : start + _BATCH]).to(self.normalisation.mean.device)
-            yield averaged(self, batch, tta)
+        for start in range(0, len(inputs), self.batch_size):
+            batch = _as_tensor(inputs[start : start + self.batch_size]).to(self.normalisation.mean.device)
+            yield _finite(averaged(self, batch, tta))
 
     def save(self, path: str | Path) -> None:
         """Write a new model folder atomically, for `deeplda.load`. Raises InputError if the path exists."""
@@ -262,7 +277,8 @@ class Model(nn.Module):
         mirror: bool = False,
     ) -> NDArray[Any]:
         """Apply `function` to the embeddings and return the results as one array, even if there are no inputs."""
-        found = [function(embedding).cpu().numpy() for embedding in self.embeddings(inputs, tta=tta, mirror=mirror)]
+        parts = self.embeddings(inputs, tta=tta, mirror=mirror)
+        found = [_finite(function(part)).cpu().numpy() for part in parts]
         nothing = self.normalisation.mean.new_empty((0, self.card.embedding_dim))
         return np.concatenate(found or [function(nothing).cpu().numpy()])
 
@@ -390,6 +406,13 @@ def _predictor_name(predictor: LinearPredictor) -> PredictorName:
             what = f"the predictor has {option}={getattr(predictor, option)!r}, which a saved model cannot record"
             raise InputError(f"{what}: fit one with {option}={needed!r}")
     return name
+
+
+def _finite(values: Tensor) -> Tensor:
+    """Return the values unchanged. Raises InputError if one of them is NaN or infinite."""
+    if not values.isfinite().all():
+        raise NotFiniteError
+    return values
 
 
 def _parts(inputs: NDArray[np.uint8] | NDArray[np.float32]) -> Iterator[NDArray[np.float64]]:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from deeplda.core.options import ClassWeight, Scatter, check_regularisation
-from deeplda.errors import InputError
+from deeplda.errors import InputError, unreadable
 from deeplda.io import read_small
 from deeplda.networks.layers import Head
 from deeplda.networks.registry import Architecture
@@ -91,7 +91,7 @@ def read_card(file: Path) -> ModelCard:
     try:
         return ModelCard.model_validate_json(read_small(file))
     except OSError as error:
-        raise InputError(f"{file} cannot be read ({error.strerror}): train again") from None
+        raise unreadable(file, error, "train again") from None
     except ValidationError as error:
         raise InputError(f"{file} does not describe a model: {first_problem(error)}") from None
 

@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 from PIL import Image
+from safetensors.numpy import load_file, save_file
 
 from deeplda.cli import main
 from deeplda.experiments.sweep_definition import SweepDefinition
@@ -76,6 +77,58 @@ def test_a_model_that_declares_a_huge_network(copied, run, refused):
     image = next(run.parent.rglob("*.png"))
     assert "cannot be used: the network does not fit in memory" in refused("predict", copied, image)
     assert "cannot be used: the network does not fit in memory" in refused("evaluate", copied)
+
+
+def test_a_model_that_declares_huge_images(copied, run, refused):
+    change(copied / "model" / "model.json", sample_shape=[1, 100_000, 100_000])
+    image = next(run.parent.rglob("*.png"))
+    for command in (("predict", copied, image), ("evaluate", copied), ("report", copied), ("export", copied)):
+        assert "a sample of shape (1, 100000, 100000) does not fit in memory" in refused(*command)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_model_that_computes_nan_or_infinity(copied, run, refused, value):
+    file = copied / "model" / "weights.safetensors"
+    state = load_file(file)
+    state["network.output.bias"][:] = value
+    save_file(state, file)
+    image = next(run.parent.rglob("*.png"))
+    commands = (
+        ("predict", copied, image, "--json"),
+        ("predict", copied, image, "--subclasses", "--distance"),
+        ("evaluate", copied, "--json"),
+        ("report", copied),
+        ("export", copied, "--format", "torch"),
+    )
+    for command in commands:
+        assert "the model computes NaN or infinity" in refused(*command)
+    assert not (copied / "model" / "model.pt2").exists()
+
+
+def test_weights_that_would_take_forever_or_all_memory(copied, run, refused):
+    file, image = copied / "model" / "weights.safetensors", next(run.parent.rglob("*.png"))
+    header = json.dumps({"x": {"dtype": "F32", "shape": [2**38], "data_offsets": [0, 2**40]}}).encode()
+    file.write_bytes(len(header).to_bytes(8, "little") + header)
+    os.truncate(file, 8 + len(header) + 2**40)
+    assert "weights.safetensors does not fit in memory" in refused("predict", copied, image)
+    file.unlink()
+    os.mkfifo(file)
+    assert "weights.safetensors cannot be read (Not a regular file)" in refused("predict", copied, image)
+
+
+def test_a_report_that_is_a_folder_is_noticed_before_the_work(copied, refused, monkeypatch):
+    (copied / "report.html").unlink()
+    (copied / "report.html").mkdir()
+    for work in ("deeplda.report.report_files.inspect_run", "deeplda.training.pipeline.run_to_end"):
+        monkeypatch.setattr(work, lambda *_, **__: pytest.fail("the work was done"))
+    assert "report.html is a folder" in refused("report", copied)
+    assert "report.html is a folder" in refused("train", "--resume", "--run", copied)
+
+
+def test_metrics_of_a_different_model(copied, refused):
+    file = copied / "metrics.jsonl"
+    file.write_text(file.read_text().replace("hyperplanes", "softmax"))
+    assert "have different classes or predictors" in refused("report", copied)
 
 
 def test_malformed_settings(copied, refused):

@@ -56,3 +56,13 @@ def test_predict_skips_broken_files_only_if_told_to(home, tmp_path):
     done = deeplda("predict", "runs/digits", "images", tmp_path, "--skip-unreadable", "--json", cwd=home, check=0)
     assert len(json.loads(done.stdout)["predictions"]) == 6
     assert "skipped" in done.stderr
+
+
+def test_predict_fails_if_nothing_can_be_read(home, tmp_path):
+    (tmp_path / "broken.png").write_bytes(b"not an image")
+    for output in ((), ("--json",), ("--csv",)):
+        done = deeplda("predict", "runs/digits", tmp_path, "--skip-unreadable", *output, cwd=home, check=1)
+        assert done.stdout == ""
+        skipped, sentence = done.stderr.splitlines()
+        assert skipped.startswith("skipped: ")
+        assert sentence.startswith("deeplda: none of the files could be read")

@@ -260,5 +260,5 @@ def test_a_large_sixteen_bit_image_takes_little_more_than_its_pixels(tmp_path: P
 
 def test_a_pipe_is_not_an_image(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.png")
-    with pytest.raises(InputError, match="not a regular file"):
+    with pytest.raises(InputError, match="Not a regular file"):
         decode(tmp_path / "pipe.png", 3)

@@ -1,6 +1,7 @@
 """Arrays in .npz files."""
 
 import io
+import os
 import zipfile
 from pathlib import Path
 
@@ -176,3 +177,39 @@ def test_text_with_invalid_code_points(tmp_path: Path, code: int) -> None:
     path = write(tmp_path / "a.npz", x_train=np.eye(4), y_train=text)
     with pytest.raises(InputError, match="y_train contains code points that are not characters"):
         load_data(path)
+
+
+def test_strings_that_are_too_long_for_names_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fits = write(tmp_path / "a.npz", y_train=np.array(["a" * 1000, "b"] * 10))
+    assert load_data(fits).class_names == ("a" * 1000, "b")
+    path = write(tmp_path / "b.npz", y_train=np.array(["a" * 1001, "b"] * 10))
+    monkeypatch.setattr(np, "load", lambda *_, **__: pytest.fail("unpacked"))
+    with pytest.raises(InputError, match="y_train has strings of 1,001 characters, need at most 1,000"):
+        load_data(path)
+
+
+def test_strings_are_counted_with_the_copies_that_sorting_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = np.array(["a", "b"] * 10, dtype="U1000")
+    path = write(tmp_path / "a.npz", x_train=np.eye(20), y_train=names)
+    monkeypatch.setattr("deeplda.memory.available_memory", lambda: 3 * names.nbytes)
+    with pytest.raises(InputError, match="is available"):
+        load_data(path)
+    monkeypatch.setattr("deeplda.memory.available_memory", lambda: 5 * names.nbytes)
+    load_data(path)
+
+
+@pytest.mark.parametrize("place", [0, 2**20 + 7, -1])
+def test_an_invalid_code_point_is_found_in_every_block(tmp_path: Path, place: int) -> None:
+    codes = np.full(1_200_000, 97, dtype=np.uint32)
+    codes[place] = 0xD800
+    path = write(tmp_path / "a.npz", y_train=codes.view("<U1000"))
+    with pytest.raises(InputError, match="y_train contains code points that are not characters"):
+        load_data(path)
+
+
+def test_a_pipe_is_rejected_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.npz")
+    with pytest.raises(InputError, match="Not a regular file"):
+        read_npz(tmp_path / "pipe.npz")

@@ -10,6 +10,7 @@ from deeplda.errors import InputError
 from deeplda.experiments.result_table import format_table, result_table
 from deeplda.experiments.results import read_results
 from deeplda.experiments.sweep_definition import SweepDefinition
+from metric_scores import scores_with
 
 LDA = ("hyperplanes", "nearest_mean", "classic_lda")
 
@@ -23,13 +24,11 @@ def finish(sweep, name, validation, test):
     (run / "model" / "model.json").write_text("{}")
     (run / "run.toml").write_text(config.to_toml())
     predictors = {"cce": ("softmax",), "gce": ("softmax",), "joint": ("softmax", *LDA)}.get(config.objective, LDA)
-    scores = {
-        predictor: {"accuracy": test - place / 100, "balanced_accuracy": 0.5}
-        for place, predictor in enumerate(predictors)
+    parts = {
+        part: scores_with(best, **{predictor: best - place / 100 for place, predictor in enumerate(predictors)})
+        for part, best in (("validation", validation), ("test", test))
     }
-    part = {"n": 4, "predictors": scores, "confusion": [[2, 0], [1, 1]]}
-    row = {"kind": "summary", "epochs": 1, "best_epoch": 1, "seconds": 1.0, "class_names": ["a", "b"]}
-    row |= {"validation": part | {"accuracy": validation}, "test": part | {"accuracy": test}}
+    row = {"kind": "summary", "epochs": 1, "best_epoch": 1, "seconds": 1.0, "class_names": ["a", "b"], **parts}
     (run / "metrics.jsonl").write_text(json.dumps(row) + "\n")
 
 
@@ -279,8 +278,8 @@ def test_scores_with_augmentation_have_columns_of_their_own(tmp_path, tta, name)
     finish(sweep, "rdlda-alpha0.5-seed0", 0.5, 0.7)
     file = sweep / "trials" / "rdlda-alpha0.5-seed0" / "metrics.jsonl"
     row = json.loads(file.read_text())
-    better = {"hyperplanes": {"accuracy": 0.75, "balanced_accuracy": 0.5}}
-    row[name] = {"validation": row["validation"], "test": row["test"] | {"predictors": better}}
+    better = scores_with(0.75, **dict.fromkeys(LDA, 0.75))
+    row[name] = {"validation": row["validation"], "test": better}
     file.write_text(json.dumps(row) + "\n")
     text = format_table(result_table(read_results(sweep)), "csv")
     found = {line["predictor"]: line["test_percent"] for line in csv.DictReader(io.StringIO(text))}

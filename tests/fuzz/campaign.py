@@ -23,7 +23,7 @@ def campaign(reader, home):
     reader.read(folder)
 
     @settings(
-        max_examples=EXAMPLES,
+        max_examples=EXAMPLES // reader.one_in,
         derandomize="DEEPLDA_FUZZ_EXAMPLES" not in os.environ,
         database=None,
         deadline=None,
@@ -57,4 +57,7 @@ def _write(folder, files):
     shutil.rmtree(folder, ignore_errors=True)
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content)
+        if isinstance(content, bytes):
+            (folder / name).write_bytes(content)
+        else:
+            content(folder / name)

@@ -34,7 +34,7 @@ _edits = st.lists(
 )
 _changes = st.lists(
     st.tuples(
-        st.sampled_from(["replace", "replace", "replace", "remove", "rename", "wrap", "swap", "double"]),
+        st.sampled_from(["replace", "replace", "nudge", "nudge", "remove", "rename", "wrap", "swap", "double"]),
         st.integers(0, 10_000),
         st.integers(0, 10_000),
         st.sampled_from(range(len(STRANGE))),
@@ -111,6 +111,8 @@ def _change_all(document, changes):
         holder, key = slots[place % len(slots)]
         if kind == "replace":
             holder[key] = copy.deepcopy(STRANGE[strange])
+        elif kind == "nudge":
+            holder[key] = _nudged(holder[key], other)
         elif kind == "remove" and holder is not root:
             del holder[key]
         elif kind == "rename" and isinstance(holder, dict):
@@ -123,6 +125,19 @@ def _change_all(document, changes):
         elif kind == "double" and isinstance(holder, list) and holder is not root:
             holder.append(copy.deepcopy(holder[key]))
     return root[0]
+
+
+def _nudged(value, other):
+    """A value of the same kind that contradicts the values around it."""
+    if isinstance(value, bool | str | None):
+        return value
+    if isinstance(value, int):
+        return (value + 1, value - 1, 2 * value, -value)[other % 4]
+    if isinstance(value, float):
+        return (1.01 * value, 1 - value, -value, value + 1e-9)[other % 4]
+    if isinstance(value, list):
+        return (value[:-1], value[::-1], value + value[-1:])[other % 3]
+    return dict(reversed(value.items()))
 
 
 def _slots(root):

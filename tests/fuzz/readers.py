@@ -4,10 +4,12 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import tarfile
 import tempfile
 import zipfile
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,11 +21,13 @@ from PIL import Image
 from safetensors.numpy import save as save_arrays
 from torch import nn
 
+from deeplda.cli import main
 from deeplda.data import Data, Part, read_images
 from deeplda.data.download import unpack
 from deeplda.data.known_sets import KNOWN_SETS
 from deeplda.data.layouts import read_idx
 from deeplda.data.npz import read_npz
+from deeplda.errors import InputError
 from deeplda.estimators import DeepLDAClassifier
 from deeplda.experiments.recipes import read_recipe
 from deeplda.experiments.results import read_results
@@ -44,17 +48,24 @@ from deeplda.report.wording import effort, environment_table
 from deeplda.training.autoencoder_stage import SampleAutoencoder
 from deeplda.training.checkpoint import Counters, Snapshot, read_checkpoint, write_checkpoint
 from deeplda.training.config import RunConfig
+from deeplda.training.pipeline import run_to_end
+from deeplda.training.progress import Progress
 from deeplda.training.run_folder import read_metrics
 from deeplda.training.subclass_stage import read_clusters
 
 
 @dataclass(frozen=True)
 class Reader:
-    """Files of a folder by name; one of them changed, by name and content; what reads the folder."""
+    """Files of a folder by name; one of them changed, by name and content; what reads the folder.
+
+    Instead of content, a lie may have a function that puts something else in the file's place. A reader that takes
+    long gets every `one_in`th number of lies.
+    """
 
     valid: dict[str, bytes]
-    lies: st.SearchStrategy[tuple[str, bytes]]
+    lies: st.SearchStrategy[tuple[str, bytes | Callable[[Path], object]]]
     read: Callable[[Path], object]
+    one_in: int = 1
 
 
 def in_file(name, *strategies):
@@ -305,6 +316,58 @@ def metrics():
     return Reader(valid, lies, read)
 
 
+def run_folder():
+    """A whole run, as the commands that only read it do; pipes, links and sparse files take the place of its files."""
+    settings = RunConfig(data="digits", epochs=2, width=0.1, tta="mirror", device="cpu")
+
+    def write(folder):
+        run_to_end(settings, folder / "run", Progress())
+
+    def read(at):
+        for command in ("doctor", "evaluate", "report"):
+            code, shown, errors = _run(command, str(at / "run"))
+            assert code in (0, 2), errors
+            assert (shown + errors).replace("\n", "").isprintable()
+            if code:
+                raise InputError(errors.splitlines()[-1])
+
+    valid = {name: content for name, content in files_of(write).items() if "checkpoints" not in name}
+    rows = [json.loads(line) for line in valid["run/metrics.jsonl"].splitlines()]
+    plants = st.sampled_from([os.mkfifo, _sparse, _link_outside, _link_to_nothing, Path.mkdir])
+    lies = st.one_of(
+        in_file("run/metrics.jsonl", values_changed(rows).map(_as_lines)),
+        in_file("run/metrics.jsonl", values_changed(rows[-1]).map(lambda last: _as_lines([*rows[:-1], last]))),
+        in_file("run/environment.json", json_lies(valid["run/environment.json"])),
+        in_file("run/model/model.json", json_lies(valid["run/model/model.json"])),
+        st.tuples(st.sampled_from(sorted(valid)), plants),
+    )
+    return Reader(valid, lies, read, one_in=10)
+
+
+def _run(*command):
+    """Run a command; return its exit code and what it prints."""
+    shown, errors = io.StringIO(), io.StringIO()
+    with redirect_stdout(shown), redirect_stderr(errors):
+        try:
+            main(command)
+        except SystemExit as error:
+            return error.code, shown.getvalue(), errors.getvalue()
+    return 0, shown.getvalue(), errors.getvalue()
+
+
+def _sparse(path):
+    with path.open("wb") as stream:
+        stream.truncate(2**41)
+
+
+def _link_outside(path):
+    path.symlink_to("/etc/passwd")
+
+
+def _link_to_nothing(path):
+    path.symlink_to(path.parent / "nothing")
+
+
 def _checkpoint(lie_in):
     def network():
         return nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
@@ -421,6 +484,6 @@ OF_DATA_AND_MODELS = (
     model_card, model_weights, autoencoder, classifier,
 )  # fmt: skip
 OF_RUNS_AND_SWEEPS = (
-    run_toml, recipe, metrics, checkpoint_manifest, checkpoint_tensors, subclasses,
+    run_toml, recipe, metrics, run_folder, checkpoint_manifest, checkpoint_tensors, subclasses,
     sweep_toml, sweep_journal, sweep_results,
 )  # fmt: skip

@@ -1,11 +1,16 @@
 """Rows, parameters and FLOPs compared with torch's own counter; the network is left unchanged."""
 
+from itertools import pairwise
+from math import prod
+
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from deeplda.errors import InputError
 from deeplda.networks import LayerRow, build_network, describe
+from deeplda.networks.inspection import require_sample_memory, sample_memory, samples_at_once
 
 NETWORKS = [("dorfernet", (3, 33, 24)), ("convnet-small", (1, 9, 8)), ("mlp", (20,))]
 LAYERS = {
@@ -129,3 +134,59 @@ def test_network_is_left_as_it_was_when_the_sample_does_not_suit_it() -> None:
 def test_other_precision_and_no_parameters() -> None:
     assert describe(nn.Linear(3, 2).double(), (3,)) == [LayerRow("linear, 3 to 2", (2,), 8, 12)]
     assert describe(nn.ReLU(), (3,)) == [LayerRow("ReLU", (3,), 0, 3)]
+
+
+@pytest.mark.parametrize(("name", "shape"), [("dorfernet", (3, 33, 24)), ("convnet-small", (1, 9, 8))])
+def test_the_memory_of_a_sample_is_that_of_its_largest_layer(name: str, shape: tuple[int, ...]) -> None:
+    network = build_network(name, shape, 10, width=0.25)
+    sizes = [prod(shape), *(prod(row.output_shape) for row in describe(network, shape))]
+    assert sample_memory(network, shape).peak == 4 * max(before + after for before, after in pairwise(sizes))
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("name", "shape"), [*NETWORKS, ("fastnet", (3, 24, 24))])
+def test_training_keeps_at_least_the_memory_that_is_claimed(
+    name: str, shape: tuple[int, ...], precision: torch.dtype
+) -> None:
+    network, saved = build_network(name, shape, 10).train(), dict[int, int]()
+    parameters = {parameter.data_ptr() for parameter in network.parameters()}
+
+    def record(tensor: Tensor) -> Tensor:
+        if tensor.data_ptr() not in parameters:
+            storage = tensor.untyped_storage()
+            saved[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    rounded = torch.autocast("cpu", torch.bfloat16, enabled=precision == torch.bfloat16)
+    with torch.autograd.graph.saved_tensors_hooks(record, lambda tensor: tensor), rounded:
+        output = network(torch.randn(64, *shape))
+    assert output.requires_grad  # so nothing was freed
+    kept = 64 * sample_memory(network, shape).kept * precision.itemsize // 4
+    assert kept <= sum(saved.values()) < 4 * kept
+
+
+def test_no_more_than_512_mib_are_processed_at_once() -> None:
+    assert samples_at_once(build_network("convnet-small", (1, 8, 8), 10), (1, 8, 8)) == 500
+    network = build_network("convnet-small", (1, 400, 400), 10)
+    count = samples_at_once(network, (1, 400, 400))
+    assert count == 2**29 // sample_memory(network, (1, 400, 400)).peak
+    assert count == samples_at_once(network.double(), (1, 400, 400)) > 1
+    assert samples_at_once(network, (1, 10**5, 10**5)) == 1
+
+
+@pytest.mark.usefixtures("little_memory")
+@pytest.mark.parametrize("side", [10**5, 10**9, 10**200])
+def test_a_sample_that_no_memory_holds(side: int) -> None:
+    network = build_network("convnet-small", (1, 8, 8), 10)
+    with pytest.raises(InputError, match=r"a sample of shape .* does not fit in memory"):
+        require_sample_memory(network, (1, side, side))
+    assert network.training
+
+
+def test_measuring_leaves_the_network_as_it_was() -> None:
+    network = build_network("fastnet", (3, 24, 24), 4, width=0.25).train()
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    sample_memory(network, (3, 24, 24))
+    assert all(torch.equal(before[name], tensor) for name, tensor in network.state_dict().items())
+    assert network.training
+    assert not any(module._forward_hooks for module in network.modules())

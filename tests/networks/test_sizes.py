@@ -38,13 +38,13 @@ def test_an_outline_of_an_autoencoder(shape):
 def test_the_limit_is_the_size_of_parameters_and_buffers(name, monkeypatch):
     network = build_network(name, shape_for(name), 4, width=0.25)
     size = sum(tensor.nbytes for tensor in network.state_dict().values())
-    monkeypatch.setattr("deeplda.networks.inspection.available_memory", lambda: size)
+    monkeypatch.setattr("deeplda.memory.available_memory", lambda: size)
     build_network(name, shape_for(name), 4, width=0.25)
-    monkeypatch.setattr("deeplda.networks.inspection.available_memory", lambda: size - 1)
+    monkeypatch.setattr("deeplda.memory.available_memory", lambda: size - 1)
     for build in (build_network, check_network):
         with pytest.raises(InputError, match="does not fit in memory"):
             build(name, shape_for(name), 4, width=0.25)
-    monkeypatch.setattr("deeplda.networks.inspection.available_memory", lambda: None)
+    monkeypatch.setattr("deeplda.memory.available_memory", lambda: None)
     check_network(name, shape_for(name), 4, width=0.25)
 
 
@@ -63,7 +63,7 @@ def test_sizes_that_no_memory_holds(name, outputs, width):
 @pytest.mark.parametrize("channels", [10**6, 10**9, 10**30])
 @pytest.mark.parametrize("name", ["dorfernet", "fastnet", "convnet-small"])
 def test_channels_that_no_memory_holds(name, channels, monkeypatch):
-    monkeypatch.setattr("deeplda.networks.inspection.available_memory", lambda: 2**28)
+    monkeypatch.setattr("deeplda.memory.available_memory", lambda: 2**28)
     with pytest.raises(InputError, match="does not fit in memory"):
         build_network(name, (channels, 32, 32), 4)
 

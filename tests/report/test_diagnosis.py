@@ -28,7 +28,8 @@ def confusion(recalls, samples):
 def scores(recalls, samples):
     table = confusion(recalls, samples)
     n, right = sum(map(sum, table)), sum(row[c] for c, row in enumerate(table))
-    balanced = sum(row[c] / max(sum(row), 1) for c, row in enumerate(table)) / len(table)
+    recalls = [row[c] / sum(row) for c, row in enumerate(table) if any(row)]
+    balanced = sum(recalls) / len(recalls)
     return {
         "n": n,
         "accuracy": right / n,
@@ -260,7 +261,6 @@ def test_no_better_than_guessing():
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_a_few_samples_do_not_show_guessing(n):
     rows = run(test=[1.0] * 5, samples=(n, 0, 0, 0, 0))
-    rows[-1]["test"]["predictors"]["hyperplanes"]["balanced_accuracy"] = 1.0
     assert not any("guessing" in finding.what for finding in findings(rows))
 
 

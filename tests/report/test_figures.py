@@ -17,7 +17,8 @@ from matplotlib.text import Text
 from PIL import Image
 
 from deeplda.report import figures
-from deeplda.training.metrics import EpochRow, PredictorScores, Scores, SummaryRow
+from deeplda.training.metrics import EpochRow, Scores, SummaryRow
+from metric_scores import scores_with
 
 NAMES = ["cat", "dog & wolf", "$5 <bill>", "_underscore"]
 
@@ -33,8 +34,7 @@ def images(n, channels=3, side=6):
 
 
 def scores(accuracy, predictors):
-    each = {name: PredictorScores(accuracy=accuracy, balanced_accuracy=accuracy) for name in predictors}
-    return Scores(n=8, accuracy=accuracy, predictors=each, confusion=[[4, 0], [1, 3]])
+    return Scores.model_validate(scores_with(accuracy, **dict.fromkeys(predictors, accuracy)))
 
 
 def rows(epochs=4, predictors=("hyperplanes", "classic_lda")):

@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import os
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -90,6 +91,24 @@ def test_broken_checkpoints_are_refused_and_the_one_before_is_used(tmp_path, fil
         assert run.latest().counters.epoch == 1
         assert message in run.notes[0]
         assert "\n" not in run.notes[0]
+
+
+def plant_sparse_file(path):
+    path.touch()
+    os.truncate(path, 2**41)
+
+
+@pytest.mark.parametrize("plant", [os.mkfifo, plant_sparse_file])
+@pytest.mark.parametrize("file", ["state.safetensors", "checkpoint.json"])
+def test_a_checkpoint_that_would_take_forever_to_read_is_refused_at_once(tmp_path, file, plant):
+    with open_run(tmp_path / "run", RunConfig(), "data") as run:
+        run.save("last", snapshot(epoch=1))
+        run.save("last", snapshot(epoch=1))
+        path = run.path / "checkpoints" / "last" / file
+        path.unlink()
+        plant(path)
+        assert run.latest().counters.epoch == 1
+        assert len(run.notes) == 1
 
 
 def test_last_and_previous(tmp_path):

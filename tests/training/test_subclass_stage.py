@@ -202,3 +202,12 @@ def test_an_autoencoder_that_declares_more_than_it_holds(run, tmp_path, card):
     file.write_text(json.dumps(json.loads(file.read_text()) | card))
     with pytest.raises(InputError, match="not a complete autoencoder"):
         SampleAutoencoder.load(tmp_path / "model")
+
+
+def test_an_autoencoder_rejects_samples_of_a_different_shape():
+    """An untrusted run folder may contain the autoencoder of other data."""
+    autoencoder = SampleAutoencoder((1, 24, 24), 0.1)
+    images = np.zeros((2, 1, 24, 48), np.uint8)
+    for method in (autoencoder.embed, autoencoder.reconstruct):
+        with pytest.raises(InputError, match=r"have shape \(1, 24, 48\), but .* trained on \(1, 24, 24\)"):
+            method(images)

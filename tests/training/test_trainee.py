@@ -10,8 +10,11 @@ from deeplda.data import load_data
 from deeplda.errors import InputError, TrainingError
 from deeplda.training.checkpoint import Counters, Snapshot
 from deeplda.training.config import RunConfig
+from deeplda.training.loop import train
 from deeplda.training.parallel import World
 from deeplda.training.preparation import check_settings, read_data
+from deeplda.training.progress import Progress
+from deeplda.training.run_folder import MemoryRun
 from deeplda.training.trainee import build_trainee
 
 
@@ -41,13 +44,19 @@ def test_a_loss_that_is_not_finite_ends_the_training(objective):
     assert all(map(torch.equal, before, list(classifier.trained.parameters())[1:]))
 
 
-def test_weights_that_diverged_in_the_last_step_of_an_epoch_end_the_training():
+@pytest.mark.parametrize("objective", ["cce", "rdlda"])
+def test_weights_that_diverged_in_the_last_step_of_an_epoch_end_the_training(objective, monkeypatch):
     data = load_data("digits")
-    classifier = build_trainee(RunConfig(width=0.1), data)
-    with torch.no_grad():
+    config = RunConfig(objective=objective, width=0.1, epochs=1, batch_size=len(data.train))
+    classifier = build_trainee(config, data)
+
+    @torch.no_grad()
+    def diverge():
         next(classifier.trained.parameters()).fill_(torch.nan)
-    with pytest.raises(TrainingError, match="features"):
-        classifier.examine(data.train, data.val)
+
+    monkeypatch.setattr(classifier.optimizer, "step", diverge)
+    with pytest.raises(TrainingError, match="the model is not finite"):
+        train(config, data, classifier, MemoryRun(), Progress())
 
 
 def test_rates_of_the_head_and_of_biases_follow_the_schedule_and_are_restored():
@@ -133,3 +142,15 @@ def test_the_smallest_batch_has_two_samples_for_each_process():
     with pytest.raises(InputError, match="the smallest batch size is 3"):
         check_settings(RunConfig(batch_size=4), data, Two(size=2))
     check_settings(RunConfig(batch_size=5), data, Two(size=2))
+
+
+def test_a_batch_that_cannot_fit_in_memory_is_rejected(monkeypatch):
+    """ConvNetSmall at full width keeps about 53 KB of activations for each digit."""
+    data = load_data("digits")
+    monkeypatch.setattr("deeplda.memory.available_memory", lambda: 10 * 2**20)
+    check_settings(RunConfig(batch_size=150), data)
+    with pytest.raises(InputError, match=r"a batch of 300 samples does not fit in memory.* --chunk-size"):
+        check_settings(RunConfig(batch_size=300), data)
+    check_settings(RunConfig(batch_size=300), data, Two(size=2))
+    check_settings(RunConfig(batch_size=300, chunk_size=100), data)
+    check_settings(RunConfig(batch_size=300, precision="bfloat16"), data)

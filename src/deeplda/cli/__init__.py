@@ -14,7 +14,8 @@ from cyclopts.exceptions import CycloptsError
 
 from deeplda import __version__
 from deeplda.cli.launcher import is_silent
-from deeplda.errors import InputError, StoppedError, TrainingError, one_line, print_warning, too_long, unwritten
+from deeplda.errors import FailedError, InputError, StoppedError, print_warning, too_long, unwritten
+from deeplda.printing import say
 
 _HELP = """Deep linear discriminant analysis: train networks whose outputs form compact, linearly separable classes.
 
@@ -98,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _exit(2, _argument_mistake(error))
     except InputError as error:
         _exit(2, str(error))
-    except TrainingError as error:
+    except FailedError as error:
         _exit(1, str(error))
     except StoppedError as error:
         _exit(130, str(error))
@@ -132,5 +133,5 @@ def _exit(code: int, sentence: str) -> None:
     if not is_silent():
         # If the terminal is closed, the exit code still matters.
         with suppress(OSError):
-            print(f"deeplda: {one_line(sentence)}", file=sys.stderr)
+            say(f"deeplda: {sentence}", file=sys.stderr)
     sys.exit(code)

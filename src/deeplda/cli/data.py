@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from deeplda.cli.shared_options import InputPath, Json
-from deeplda.errors import InputError, one_line
+from deeplda.errors import InputError
+from deeplda.printing import say, say_json
 
 DataDir = Annotated[
     InputPath | None, Parameter(help="Folder with the known data sets. [default: $DEEPLDA_DATA or the user's cache]")
@@ -24,12 +24,12 @@ def list_command(*, data_dir: DataDir = None, json_: Json = False) -> None:
 
     here = {name: is_here(name, data_dir) for name in KNOWN}
     if json_:
-        print(json.dumps({"data": here}))
+        say_json({"data": here})
         return
     width = max(map(len, here))
     for name, found in here.items():
         command = f"deeplda data fetch {name}{_data_dir_option(data_dir)}"
-        print(f"{name:{width}}  {'available' if found else f'missing: run {command}'}")
+        say(f"{name:{width}}  {'available' if found else f'missing: run {command}'}")
 
 
 def fetch_command(
@@ -42,7 +42,7 @@ def fetch_command(
     from deeplda.data import fetch
 
     folder = fetch(name, data_dir, progress=sys.stderr.isatty())
-    print(f"{name} is in {folder}; next: deeplda train {name}{_data_dir_option(data_dir)}")
+    say(f"{name} is in {folder}; next: deeplda train {name}{_data_dir_option(data_dir)}")
 
 
 def check_command(
@@ -59,10 +59,10 @@ def check_command(
     broken = sum(not row.ok for row in rows)
     if json_:
         files = [{"file": str(row.file), "found": row.found, "ok": row.ok} for row in rows]
-        print(json.dumps({"ok": not broken, "files": files}))
+        say_json({"ok": not broken, "files": files})
     else:
         for row in rows:
-            print(one_line(f"{'ok    ' if row.ok else 'BROKEN'}  {row.file}: {row.found}"))
+            say(f"{'ok    ' if row.ok else 'BROKEN'}  {row.file}: {row.found}")
     if broken:
         raise InputError(f"{broken} of {len(rows)} entries are broken or missing")
 

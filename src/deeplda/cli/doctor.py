@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from shutil import get_terminal_size
-from textwrap import fill
+from textwrap import wrap
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from deeplda.cli.shared_options import InputPath, Json
-from deeplda.errors import InputError, one_line
+from deeplda.errors import InputError, printable
+from deeplda.printing import say, say_json
 
 
 def doctor(
@@ -31,12 +31,13 @@ def doctor(
         raise InputError(f"{run} is the autoencoder of a run: pass the folder of the run itself")
     findings = diagnose(rows, RunConfig.of(run))
     if json_:
-        print(json.dumps({"run": str(run), "findings": [asdict(finding) for finding in findings]}))
+        say_json({"run": str(run), "findings": [asdict(finding) for finding in findings]})
         return
 
     width = get_terminal_size().columns
     for finding in findings:
-        print(f"{finding.severity}: {one_line(finding.what)}")
+        say(f"{finding.severity}: {finding.what}")
         for text in (finding.why, finding.do):
             # Lines do not break at hyphens, so that option names stay intact.
-            print(fill(one_line(text), width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False))
+            for line in wrap(printable(text), width - 2, break_on_hyphens=False):
+                say(f"  {line}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Annotated, Literal
 
@@ -10,6 +9,7 @@ from cyclopts import Parameter
 
 from deeplda.cli.shared_options import DataDir, Device, FinishedRun, Json, OwnNetwork, Tta, flag
 from deeplda.errors import InputError
+from deeplda.printing import say, say_json
 from deeplda.training.config import RunConfig
 
 
@@ -47,9 +47,9 @@ def evaluate(
     if data.class_names != model.class_names or data.sample_shape != model.card.sample_shape:
         raise InputError(f"{changed}: its classes or image size are different")
     if started_on(run) not in (None, data.fingerprint):
-        print(f"note: {changed}, so this split may include samples that the model was trained on", file=sys.stderr)
+        say(f"note: {changed}, so this split may include samples that the model was trained on", file=sys.stderr)
     if note := noise_note(config):
-        print(f"note: {note}", file=sys.stderr)
+        say(f"note: {note}", file=sys.stderr)
     part = {"train": data.train, "val": data.val, "test": data.test}[split]
     watch = (Progress() if json_ else TerminalProgress()).watch
     scores = score(model, part, watch)
@@ -62,7 +62,7 @@ def evaluate(
         found = {"split": split, **scores.model_dump(), "class_names": list(model.class_names)}
         found |= {named[0]: named[1].model_dump()} if named else {}
         found |= {"subclasses": by_subclass} if by_subclass else {}
-        print(json.dumps(found))
+        say_json(found)
         return
 
     from deeplda.cli.terminal import print_scores, print_subclasses

@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from deeplda.cli.shared_options import DataDir, OutputPath, OwnNetwork, RunOrModel, flag
 from deeplda.formatting import counted
+from deeplda.printing import say
 
 if TYPE_CHECKING:
     from deeplda.export import Verification
@@ -31,18 +32,15 @@ def export(
     network: OwnNetwork = None,
 ) -> None:
     """Export the normalisation, network and predictor as one graph, and verify it on samples of the model's data."""
-    from deeplda.export import VerificationError, export_run
+    from deeplda.export import export_run
     from deeplda.training.progress import TerminalProgress
 
-    try:
-        with TerminalProgress().status(f"exporting {run}"):
-            exported = export_run(
-                run, format=format_, output=output, verify_all=verify_all, data_dir=data_dir, network=network
-            )
-    except VerificationError as error:
-        raise SystemExit(f"deeplda: {error}") from None
-    print(f"verified on {exported.samples}: {_findings(exported.verification)}")
-    print(f"the model is in {exported.file}")
+    with TerminalProgress().status(f"exporting {run}"):
+        exported = export_run(
+            run, format=format_, output=output, verify_all=verify_all, data_dir=data_dir, network=network
+        )
+    say(f"verified on {exported.samples}: {_findings(exported.verification)}")
+    say(f"the model is in {exported.file}")
 
 
 def _findings(found: Verification) -> str:

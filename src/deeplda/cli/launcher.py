@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 
 from deeplda.errors import StoppedError
+from deeplda.printing import say
 from deeplda.training.stopping import STOP_SIGNALS, TERMINAL_SIGNALS, asked_to_stop, blocked_in_children, stop_with
 
 # If one process fails, the others have this long to exit on their own before they are killed.
@@ -92,7 +93,7 @@ def _wait(running: list[subprocess.Popen[bytes]], stop: Callable[[], bool]) -> i
         raise StoppedError("stopped; to continue from the last checkpoint, if there is one, pass --resume")
     if any(code < 0 for code in codes):
         sentence = "a process in the job was killed; pass --resume to continue from the last checkpoint"
-        print(f"deeplda: {sentence}", file=sys.stderr)
+        say(f"deeplda: {sentence}", file=sys.stderr)
     return next((code for code in codes if code > 0), 1 if any(codes) else 0)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from deeplda.cli.shared_options import Json, WholeNumber
 from deeplda.errors import InputError
+from deeplda.printing import say_json
 
 # Default sample shapes for the networks that are not meant for small colour images.
 _DEFAULT_INPUTS = {"mlp": "64", "convnet-small": "1x8x8"}
@@ -36,7 +36,7 @@ def network(
     parameters, flops = sum(row.parameters for row in rows), sum(row.flops for row in rows)
     if json_:
         layers = [row._asdict() for row in rows]
-        print(json.dumps({"network": name, "input": shape, "layers": layers, "parameters": parameters, "flops": flops}))
+        say_json({"network": name, "input": shape, "layers": layers, "parameters": parameters, "flops": flops})
         return
 
     from rich.table import Table

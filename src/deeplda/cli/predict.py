@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from deeplda.cli.shared_options import Device, InputPath, Json, OwnNetwork, RunOrModel, Tta, flag
-from deeplda.errors import InputError, one_line
+from deeplda.errors import FailedError, InputError
+from deeplda.printing import as_csv, say, say_json, say_lines
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
 
     from deeplda.model import Model
     from deeplda.views import Views
-
-_BATCH = 500
 
 # The prediction for one file: file, class, probability and, if requested, subclass and distance.
 Prediction = dict[str, str | float]
@@ -56,18 +53,18 @@ def predict(
         raise InputError(f"the model in {run} takes feature vectors, not images: {do}")
     all_files = _image_files(files)
     predictions: list[Prediction] = []
-    for start in range(0, len(all_files), _BATCH):
-        batch = all_files[start : start + _BATCH]
+    for start in range(0, len(all_files), model.batch_size):
+        batch = all_files[start : start + model.batch_size]
         read, images = _read(batch, model.card.sample_shape, skip_unreadable=skip_unreadable)
         found = _predictions(model, images, tta=tta, subclasses=subclasses, distance=distance)
         predictions += [{"file": str(file), **prediction} for file, prediction in zip(read, found, strict=True)]
+    if not predictions:
+        raise FailedError("none of the files could be read, so nothing was classified")
     columns = ["file", "class", "probability"] + ["subclass"] * subclasses + ["distance"] * distance
     if json_:
-        print(json.dumps({"predictions": predictions, "class_names": list(model.class_names)}))
+        say_json({"predictions": predictions, "class_names": list(model.class_names)})
     elif csv_:
-        writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(predictions)
+        say_lines(as_csv(columns, predictions))
     else:
         _print_predictions(predictions, columns)
 
@@ -106,7 +103,7 @@ def _read(files: list[Path], shape: tuple[int, ...], *, skip_unreadable: bool) -
             images.append(read_images([file], channels=channels, image_size=size))
             intact.append(file)
         except InputError as error:
-            print(f"skipped: {error}", file=sys.stderr)
+            say(f"skipped: {error}", file=sys.stderr)
     return intact, np.concatenate(images)
 
 
@@ -137,5 +134,5 @@ def _print_predictions(predictions: list[Prediction], columns: list[str]) -> Non
         table.add_column(column, justify="right" if column in ("probability", "distance") else "left", overflow="fold")
     for prediction in predictions:
         cells = (prediction[column] for column in columns)
-        table.add_row(*(f"{cell:.4f}" if isinstance(cell, float) else one_line(cell) for cell in cells))
+        table.add_row(*(f"{cell:.4f}" if isinstance(cell, float) else cell for cell in cells))
     print_table(table)

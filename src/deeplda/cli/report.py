@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from deeplda.cli.shared_options import DataDir, InputPath, OutputPath, OwnNetwork, flag
 from deeplda.errors import InputError
+from deeplda.printing import say
 
 
 def report(
@@ -27,9 +28,11 @@ def report(
     """Write an HTML page with the scores, curves and embedding of a run, or one that compares runs or a sweep."""
     if not runs:
         raise InputError("no run was given: pass the folder of a finished run, or several to compare them")
-    if output is not None and (output.is_dir() or not output.resolve().parent.is_dir()):
-        what = f"{output} is a folder" if output.is_dir() else f"{output.parent} does not exist"
-        raise InputError(f"{what}: pass a file in an existing folder as --output")
+    file = output or (runs[0] / "report.html" if len(runs) == 1 else Path("report-compare.html"))
+    if file.is_dir():
+        raise InputError(f"{file} is a folder: pass a file as --output")
+    if output is not None and not output.resolve().parent.is_dir():
+        raise InputError(f"{output.parent} does not exist: pass a file in an existing folder as --output")
 
     from deeplda.report.record import finished_trials, is_sweep, read_record
     from deeplda.report.report_files import write_comparison, write_report
@@ -38,15 +41,14 @@ def report(
     if figures and not single:
         raise InputError("--figures needs a single run: pass one run, or omit --figures")
     if single:
-        file = write_report(runs[0], output=output, figures=figures, data_dir=data_dir, network=network)
+        write_report(runs[0], output=file, figures=figures, data_dir=data_dir, network=network)
     else:
         records = [record for run in runs for record in (finished_trials(run) if is_sweep(run) else [read_record(run)])]
-        default = runs[0] / "report.html" if len(runs) == 1 else Path("report-compare.html")
         title = runs[0].resolve().name if len(runs) == 1 else "Comparison"
-        file = write_comparison(title, records, output or default, data_dir=data_dir, network=network)
-    print(f"wrote {file}")
+        write_comparison(title, records, file, data_dir=data_dir, network=network)
+    say(f"wrote {file}")
     if open_:
         import webbrowser
 
         if not webbrowser.open(file.resolve().as_uri()):
-            print("could not start a browser; open the file yourself")
+            say("could not start a browser; open the file yourself")

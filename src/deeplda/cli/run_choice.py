@@ -9,7 +9,8 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
-from deeplda.errors import InputError, code_not_run, one_line
+from deeplda.errors import InputError, code_not_run
+from deeplda.printing import say
 from deeplda.training.config import RunConfig
 
 _RUNS = Path("runs")
@@ -102,12 +103,14 @@ def _settings_in(
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: pass a folder as --run")
     require_usable(folder)
+    if (folder / "report.html").is_dir():
+        raise InputError(f"{folder / 'report.html'} is a folder, need a file: remove or rename it")
     if not (folder / "run.toml").exists():
         if resume and not (recipe or "data" in given):
             do = "check the name; to start a new run, also name the data, as in deeplda train digits"
             raise InputError(f"there is no run in {folder} to resume: {do}")
         if resume:
-            print(f"note: there is no run in {one_line(str(folder))} to resume; starting one", file=sys.stderr)
+            say(f"note: there is no run in {folder} to resume; starting one", file=sys.stderr)
         return settings
     if not resume:
         raise InputError(f"{folder} already contains a run: pass --resume to resume it, or choose another --run folder")

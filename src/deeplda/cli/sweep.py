@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from dataclasses import asdict
@@ -12,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from cyclopts import Parameter
 
 from deeplda.cli.shared_options import DataSource, Json, OutputPath, Quiet, Recipe, WholeNumber, flag
-from deeplda.errors import InputError, StoppedError, TrainingError, code_not_run, one_line
+from deeplda.errors import InputError, StoppedError, TrainingError, code_not_run
 from deeplda.extras import require
+from deeplda.printing import say, say_json
 from deeplda.training.config import LDA_OBJECTIVES, Objective, TrainConfig, merged, with_absolute_paths
 
 if TYPE_CHECKING:
@@ -290,18 +290,18 @@ def _conclude(sweep: Sweep, *, stopped: bool, as_json: bool) -> None:
         found = {"sweep": str(sweep.folder), "table": sweep.definition.table, "scale": sweep.definition.scale}
         shown = ("trials", "done", "pruned", "failed", "best")
         found |= {name: value for name, value in asdict(status).items() if name in shown}
-        print(json.dumps(found | {"left": left}))
+        say_json(found | {"left": left})
     else:
         if sweep.definition.scale == "quick":
-            print("QUICK SCALE: a narrower network, fewer epochs and a smaller grid than in the paper")
-        print("\n".join(summary_lines(status)))
-        folder = one_line(str(sweep.folder))
+            say("QUICK SCALE: a narrower network, fewer epochs and a smaller grid than in the paper")
+        for line in summary_lines(status):
+            say(line)
         if elsewhere := sum(not sweep.run_folder(name).exists() for name in status.done):
-            advice = f"to include them in the table, copy their folders to {folder}/trials"
-            print(f"{elsewhere} of {len(status.done)} finished trials ran elsewhere: {advice}")
+            advice = f"to include them in the table, copy their folders to {sweep.folder}/trials"
+            say(f"{elsewhere} of {len(status.done)} finished trials ran elsewhere: {advice}")
         if status.done:
-            print(f"the sweep is in {folder}, with one row per trial in {folder}/trials.csv; next:")
-            print(f"  deeplda table {folder}")
+            say(f"the sweep is in {sweep.folder}, with one row per trial in {sweep.folder / 'trials.csv'}; next:")
+            say(f"  deeplda table {sweep.folder}")
     if stopped and left:
         raise StoppedError(f"stopped with {left} of {status.trials} trials left; to resume, run the same command again")
     if status.failed:

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from deeplda.cli.shared_options import InputPath, OutputPath
 from deeplda.errors import InputError
+from deeplda.printing import printable_lines, say, say_lines
 
 
 def table(
@@ -30,7 +31,7 @@ def table(
 
     text = format_table(result_table(read_results(sweep)), format_)
     if output is None:
-        sys.stdout.write(text)
+        say_lines(text)
     else:
-        write_file(output, text)
-        print(f"the table is in {output}", file=sys.stderr)
+        write_file(output, printable_lines(text))
+        say(f"the table is in {output}", file=sys.stderr)

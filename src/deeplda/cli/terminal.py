@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.table import Table
 
-from deeplda.errors import one_line
 from deeplda.formatting import percent
+from deeplda.printing import plain_console
 from deeplda.training.metrics import PredictorScores, Scores
 
 # With more classes than this, the confusion matrix does not fit a terminal; --json prints it.
@@ -17,8 +16,8 @@ _MOST_CLASSES = 12
 
 
 def print_table(table: Table) -> None:
-    """Print a table. Names in it come from the user's data, so brackets are not treated as markup."""
-    Console(highlight=False, markup=False).print(table)
+    """Print a table, which may contain names from untrusted data."""
+    plain_console().print(table)
 
 
 def print_scores(
@@ -52,9 +51,9 @@ def _print_confusion(confusion: Sequence[Sequence[int]], class_names: Sequence[s
     widest = max(len(str(count)) for row in confusion for count in row)
     for name in class_names:
         # On a narrow terminal, names may wrap over several lines; numbers may not.
-        table.add_column(one_line(name), justify="right", overflow="fold", min_width=widest)
+        table.add_column(name, justify="right", overflow="fold", min_width=widest)
     for name, row in zip(class_names, confusion, strict=True):
-        table.add_row(one_line(name), *map(str, row))
+        table.add_row(name, *map(str, row))
     print_table(table)
 
 
@@ -67,5 +66,5 @@ def print_subclasses(subclasses: Mapping[str, Mapping[str, int]], *, augmented: 
     table.add_column("class right", justify="right")
     for name, found in subclasses.items():
         right = percent(found["right"] / found["decided"]) if found["decided"] else "-"
-        table.add_row(one_line(name), str(found["decided"]), right)
+        table.add_row(name, str(found["decided"]), right)
     print_table(table)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,6 +15,7 @@ from deeplda.cli.shared_options import DataSource, Json, OutputPath, Quiet, Reci
 from deeplda.errors import InputError, StoppedError
 from deeplda.extras import require
 from deeplda.formatting import duration, flops
+from deeplda.printing import say, say_json
 from deeplda.training.config import RunConfig, TrainConfig, merged, with_absolute_paths, without_effect
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def train(
         if world.first:
             for name, other in without_effect(settings, chosen).items():
                 option, value = name.replace("_", "-"), str(getattr(settings, other)).lower()
-                print(f"note: --{option} has no effect on training with {other} {value}", file=sys.stderr)
+                say(f"note: --{option} has no effect on training with {other} {value}", file=sys.stderr)
         progress = _progress(folder, silent=quiet or is_silent(), tensorboard=tensorboard and world.first)
         finished = _train(choice, progress, world)
         if not world.first:
@@ -80,7 +80,7 @@ def train(
         write_subclass_figures(folder, progress, data=finished.data)
         write_report(folder, network=settings.network, model=finished.model, data=finished.data, progress=progress)
     if json_:
-        print(json.dumps({"run": str(folder), **finished.summary.model_dump(exclude_unset=True)}))
+        say_json({"run": str(folder), **finished.summary.model_dump(exclude_unset=True)})
     else:
         _print_summary(folder, finished.summary, settings)
 
@@ -127,7 +127,7 @@ def _print_summary(folder: Path, summary: SummaryRow, settings: RunConfig) -> No
     reason = "best validation score" if summary.validation else "the last"
     # Runs from early versions did not count operations.
     compute = f", {flops(summary.flops)}" if summary.flops else ""
-    print(f"selected epoch {summary.best_epoch} of {summary.epochs} ({reason}); {duration(summary.seconds)}{compute}")
-    print(f"the run is in {folder}, and its report is {folder / 'report.html'}; next:")
-    print(f"  deeplda evaluate {folder}{_network_option(settings)}")
-    print(f"  deeplda predict {folder} FILES-OR-FOLDERS...{_network_option(settings)}")
+    say(f"selected epoch {summary.best_epoch} of {summary.epochs} ({reason}); {duration(summary.seconds)}{compute}")
+    say(f"the run is in {folder}, and its report is {folder / 'report.html'}; next:")
+    say(f"  deeplda evaluate {folder}{_network_option(settings)}")
+    say(f"  deeplda predict {folder} FILES-OR-FOLDERS...{_network_option(settings)}")

@@ -17,6 +17,7 @@ from PIL import Image, UnidentifiedImageError
 
 from deeplda.errors import InputError
 from deeplda.formatting import counted
+from deeplda.io import open_regular
 from deeplda.memory import require_memory
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp"})
@@ -89,7 +90,8 @@ def read_images(paths: Sequence[Path], *, channels: int, image_size: tuple[int, 
     if channels not in (1, 3):
         found = f"image files cannot be decoded to {channels} channels"
         raise InputError(found, need="1 or 3", do="pass arrays to this model, not files")
-    require_memory(len(paths) * channels * image_size[0] * image_size[1], counted(len(paths), "image"))
+    size = len(paths) * channels * image_size[0] * image_size[1]
+    require_memory(size, f"an array of {counted(len(paths), 'image')}")
     pixels = np.empty((len(paths), channels, *image_size), dtype=np.uint8)
 
     def fill(index: int) -> None:
@@ -128,10 +130,7 @@ def _opened(path: Path) -> Iterator[Image.Image]:
     """Open an image, and convert any error in the block to an InputError that names the file."""
     smaller = {"need": "a smaller image", "do": "shrink or remove it"}
     try:
-        # Reading from a pipe could block forever.
-        if path.exists() and not (path.is_file() or path.is_dir()):
-            raise OSError("not a regular file")
-        with Image.open(path, formats=_FORMATS) as image:
+        with open_regular(path) as stream, Image.open(stream, formats=_FORMATS) as image:
             if 0 in image.size:
                 raise OSError("it has no pixels")
             yield image
@@ -142,7 +141,8 @@ def _opened(path: Path) -> Iterator[Image.Image]:
     except MemoryError:
         raise InputError(f"{path} does not fit in memory", **smaller) from None
     except Exception as error:  # a broken file can make a decoder raise almost anything
-        reason = "unknown image format" if isinstance(error, UnidentifiedImageError) else str(error)
+        reason = getattr(error, "strerror", None) or str(error)
+        reason = "unknown image format" if isinstance(error, UnidentifiedImageError) else reason
         need, do = f"an intact {READABLE} image", "replace or remove it"
         raise InputError(f"{path} cannot be read ({reason})", need=need, do=do) from None
 

@@ -16,10 +16,16 @@ from numpy.typing import NDArray
 
 from deeplda.data.dataset import Inputs, Labels, Part, Source
 from deeplda.errors import InputError
+from deeplda.io import open_regular
 from deeplda.memory import require_memory
 
 _PARTS = ("train", "val", "test")
 _MEMBERS = (*(f"{kind}_{part}" for part in _PARTS for kind in "xy"), "class_names")
+# A longer string is not the name of a class. NumPy pads all strings in an array to the longest.
+_LONGEST_LABEL = 1_000
+# Sorting the labels takes two more copies of them.
+_TEXT_COPIES = 2
+_BLOCK = 2**20
 
 
 def read_npz(path: Path) -> Source:
@@ -53,12 +59,14 @@ def read_npz(path: Path) -> Source:
 
 def _load(path: Path) -> dict[str, NDArray[Any]]:
     try:
-        with zipfile.ZipFile(path) as archive:
-            members = [name for name in _MEMBERS if f"{name}.npy" in archive.namelist()]
-            require_memory(sum(_checked_size(path, archive, name) for name in members), str(path))
-        with np.load(path, allow_pickle=False) as loaded:
-            # Use the full name, which was checked: the archive may also have a member without the suffix.
-            arrays = {name: loaded[f"{name}.npy"] for name in members}
+        with open_regular(path) as stream:
+            with zipfile.ZipFile(stream) as archive:
+                members = [name for name in _MEMBERS if f"{name}.npy" in archive.namelist()]
+                require_memory(sum(_checked_size(path, archive, name) for name in members), str(path))
+            stream.seek(0)
+            with np.load(stream, allow_pickle=False) as loaded:
+                # Use the full name, which was checked: the archive may also have a member without the suffix.
+                arrays = {name: loaded[f"{name}.npy"] for name in members}
     except InputError:
         raise
     except MemoryError:
@@ -73,8 +81,9 @@ def _load(path: Path) -> dict[str, NDArray[Any]]:
 
 def _is_text(array: NDArray[np.str_]) -> bool:
     """Return whether every code point is a character; for others, Python would raise errors of its own."""
-    codes = np.frombuffer(array.tobytes(), dtype=np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
-    return not ((codes > 0x10FFFF) | ((codes >= 0xD800) & (codes < 0xE000))).any()
+    codes = array.ravel("K").view(np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
+    blocks = (codes[start : start + _BLOCK] for start in range(0, len(codes), _BLOCK))
+    return not any(((block > 0x10FFFF) | ((block >= 0xD800) & (block < 0xE000))).any() for block in blocks)
 
 
 def _checked_size(path: Path, archive: zipfile.ZipFile, name: str) -> int:
@@ -89,10 +98,14 @@ def _checked_size(path: Path, archive: zipfile.ZipFile, name: str) -> int:
         raise _wrong(path, f"{name} contains Python objects", "numbers or strings")
     if dtype.itemsize == 0:  # a header could declare any number of such items
         raise _wrong(path, f"{name} contains items of size zero ({dtype} {shape})", "numbers or strings")
+    if dtype.kind == "U" and dtype.itemsize > _LONGEST_LABEL * 4:
+        raise _wrong(path, f"{name} has strings of {dtype.itemsize // 4:,} characters", f"at most {_LONGEST_LABEL:,}")
     size = math.prod(shape) * dtype.itemsize
     if start + size != member.file_size:
         found = f"{name} is declared as {dtype} {shape} but has {member.file_size - start:,} bytes"
         raise _wrong(path, found, f"{size:,}")
+    if dtype.kind == "U":
+        return _TEXT_COPIES * size
     # Feature vectors become float32, which may be larger than the stored dtype.
     return max(size, 4 * math.prod(shape)) if len(shape) == 2 else size
 

@@ -5,7 +5,6 @@ It shows the mean and spread over seeds, the setting chosen by validation accura
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from statistics import fmean, stdev
@@ -13,7 +12,8 @@ from typing import Literal
 
 from deeplda.errors import one_line
 from deeplda.experiments.published import original_dlda, published_accuracy, published_tables
-from deeplda.experiments.results import PairedComparison, RunGroup, SweepResults, as_csv, compare, percent_cell
+from deeplda.experiments.results import PairedComparison, RunGroup, SweepResults, compare, percent_cell
+from deeplda.printing import as_csv, as_json
 from deeplda.training.config import LDA_OBJECTIVES
 
 TableFormat = Literal["text", "markdown", "csv", "json"]
@@ -287,7 +287,7 @@ def _csv_row(table: ResultTable, row: TableRow, predictor: str) -> dict[str, obj
 def _as_json(table: ResultTable) -> str:
     """Format the table as one JSON object, with accuracies and differences as fractions."""
     rows = [_json_row(row) for row in table.rows]
-    return json.dumps({"title": table.title, "scale": table.scale, "notes": table.notes, "rows": rows}, indent=2) + "\n"
+    return as_json({"title": table.title, "scale": table.scale, "notes": table.notes, "rows": rows}, indent=2) + "\n"
 
 
 def _json_row(row: TableRow) -> dict[str, object]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import sqrt
 from pathlib import Path
@@ -16,6 +14,7 @@ from deeplda.errors import InputError
 from deeplda.experiments.sweep_definition import SweepDefinition, TrialSettings, sweep_file
 from deeplda.formatting import counted, points
 from deeplda.output_folder import write_file
+from deeplda.printing import as_csv
 from deeplda.training.config import LDA_OBJECTIVES, Objective, RunConfig
 from deeplda.training.metrics import EpochRow, Scores, SummaryRow
 from deeplda.training.run_folder import read_metrics, summary_row
@@ -140,15 +139,6 @@ def write_trials(folder: Path, definition: SweepDefinition) -> None:
     rows = [(_settings_cells(trial), _result_cells(trial)) for trial in trials]
     columns = dict.fromkeys(name for part in zip(*rows, strict=True) for cells in part for name in cells)
     write_file(folder / "trials.csv", as_csv(columns, [settings | results for settings, results in rows]))
-
-
-def as_csv(columns: Iterable[str], rows: Iterable[Mapping[str, object]]) -> str:
-    """Return rows as comma-separated values, with a header line."""
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, list(columns), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return stream.getvalue()
 
 
 def percent_cell(share: float | None, digits: int = 2) -> str:

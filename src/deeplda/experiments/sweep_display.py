@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Self
 
 from optuna.exceptions import StorageInternalError
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 
@@ -19,6 +19,7 @@ from deeplda.experiments.sweep_definition import TrialSettings, trial_name
 from deeplda.experiments.sweep_folder import Sweep
 from deeplda.experiments.trial_queue import Attempt, TrialResult
 from deeplda.formatting import counted, duration, percent
+from deeplda.printing import plain_console
 
 _SECONDS_BETWEEN_UPDATES = 1.0
 
@@ -118,7 +119,7 @@ class SweepDisplay:
     """A context manager that shows the progress of a sweep on stderr while its block runs."""
 
     def __init__(self, sweep: Sweep, *, quiet: bool = False) -> None:
-        self.console = Console(file=sys.stderr, highlight=False, markup=False, soft_wrap=True, quiet=quiet)
+        self.console = plain_console(sys.stderr, soft_wrap=True, quiet=quiet)
         self._sweep, self._quick = sweep, sweep.definition.scale == "quick"
         self._seen: SweepStatus | None = None
         self._over = threading.Event()

@@ -13,10 +13,14 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from deeplda.errors import InputError
-from deeplda.memory import available_memory
+from deeplda.memory import TooLargeError, require_memory
 
 M = TypeVar("M", bound=nn.Module)
 
+# The activations that inference may hold at once, in bytes, and the samples, however small they are.
+_MOST_ACTIVATIONS, _MOST_SAMPLES = 2**29, 500
+_FLOAT_BYTES = 4
+_SMALLER = "use smaller samples"
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -107,6 +111,60 @@ def output_width(network: nn.Module, sample_shape: tuple[int, ...]) -> int:
     return output.shape[1]
 
 
+class SampleMemory(NamedTuple):
+    """Bytes that a network needs for one sample in float32, besides its parameters.
+
+    Attributes:
+        peak: in a forward pass without gradients: the input and the output of the largest layer.
+        kept: for a backward pass: at least the outputs of all layers that have parameters.
+    """
+
+    peak: int
+    kept: int
+
+
+def sample_memory(network: nn.Module, sample_shape: Sequence[int]) -> SampleMemory:
+    """Compute the memory that one sample of shape `sample_shape` needs, without allocating it.
+
+    The network processes an empty batch, whose layers still have the shapes of samples. Use this only for our own
+    networks: others may not support empty batches. An outline is also supported; it gets unset values on the CPU.
+
+    Raises InputError if the sizes exceed 64 bits.
+    """
+    if _like(network).is_meta:
+        # Computing on the meta device would import a large part of torch. Memory that is never written takes no space.
+        network.to_empty(device="cpu")
+    peaks, kept = [_FLOAT_BYTES * math.prod(sample_shape)], [0]
+
+    def record(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        taken, given = (_FLOAT_BYTES * math.prod(values.shape[1:]) for values in (inputs[0], output))
+        peaks.append(taken + given)
+        if next(module.parameters(recurse=False), None) is not None:
+            kept.append(given)
+
+    hooks = [module.register_forward_hook(record) for module in network.modules() if _is_leaf(module)]
+    try:
+        with _within_64_bits(_sample(sample_shape), _SMALLER), untouched(network), torch.no_grad():
+            network(_like(network).new_empty((0, *sample_shape)))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return SampleMemory(max(peaks), sum(kept))
+
+
+def samples_at_once(network: nn.Module, sample_shape: Sequence[int]) -> int:
+    """Return the number of samples for a forward pass without gradients: at most 500, and 512 MiB of activations.
+
+    It depends only on the network and the shape, not on the free memory, so results can be reproduced.
+    """
+    return max(1, min(_MOST_SAMPLES, _MOST_ACTIVATIONS // sample_memory(network, sample_shape).peak))
+
+
+def require_sample_memory(network: nn.Module, sample_shape: Sequence[int]) -> None:
+    """Raise InputError if one sample does not fit in memory while the network processes it; see `sample_memory`."""
+    require_memory(sample_memory(network, sample_shape).peak, _sample(sample_shape), copies=1, do=_SMALLER)
+
+
 def outline(build: Callable[[], M]) -> M:
     """Call `build` on torch's meta device: the module has shapes and dtypes but no values, and takes no memory.
 
@@ -115,18 +173,11 @@ def outline(build: Callable[[], M]) -> M:
 
     Raises InputError if the module would not fit in the available memory, or if its sizes exceed 64 bits.
     """
-    too_large = "the network does not fit in memory: lower its width or embedding_dim"
-    try:
-        with torch.device("meta"):
-            module = build()
-    # torch has no dedicated error for a size, or a product of sizes, beyond 64 bits.
-    except (RuntimeError, TypeError, OverflowError) as error:
-        if "verflow" not in str(error):
-            raise
-        raise InputError(too_large) from None
-    available = available_memory()
-    if available is not None and sum(tensor.nbytes for tensor in module.state_dict().values()) > available:
-        raise InputError(too_large)
+    do = "lower its width or embedding_dim"
+    with _within_64_bits("the network", do), torch.device("meta"):
+        module = build()
+    size = sum(tensor.nbytes for tensor in module.state_dict().values())
+    require_memory(size, "the network", copies=1, do=do)
     return module
 
 
@@ -170,12 +221,31 @@ def zero_sample(network: nn.Module, sample_shape: Sequence[int]) -> Tensor:
 
     Raises InputError if the sample does not fit in the available memory, because a broken file may declare any shape.
     """
-    available = available_memory()
-    if available is not None and 4 * math.prod(sample_shape) > available:
-        raise InputError(f"a sample of shape {tuple(sample_shape)} does not fit in memory")
-    tensors = chain(network.parameters(), network.buffers())
-    like = next((tensor for tensor in tensors if tensor.is_floating_point()), torch.empty(0))
+    require_memory(_FLOAT_BYTES * math.prod(sample_shape), _sample(sample_shape), copies=1, do=_SMALLER)
+    like = _like(network)
     return torch.zeros((1, *sample_shape), dtype=like.dtype, device=like.device)
+
+
+def _like(network: nn.Module) -> Tensor:
+    """Return a tensor with the network's dtype and device."""
+    tensors = chain(network.parameters(), network.buffers())
+    return next((tensor for tensor in tensors if tensor.is_floating_point()), torch.empty(0))
+
+
+def _sample(shape: Sequence[int]) -> str:
+    return f"a sample of shape {tuple(shape)}"
+
+
+@contextmanager
+def _within_64_bits(what: str, do: str) -> Iterator[None]:
+    """Raise InputError if a size, or a product of sizes, in this block exceeds 64 bits."""
+    try:
+        yield
+    # torch has no dedicated error for this.
+    except (RuntimeError, TypeError, OverflowError) as error:
+        if "verflow" not in str(error):
+            raise
+        raise TooLargeError(f"{what} does not fit in memory: {do}") from None
 
 
 def _is_leaf(module: nn.Module) -> bool:

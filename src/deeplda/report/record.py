@@ -214,8 +214,6 @@ def _inspect(record: RunRecord, model: Model, data: Data, points: int) -> Inspec
     places = np.random.default_rng(_SEED).permutation(stratified_sample(data.test.labels, points, _SEED))
     shown = data.test.take(places)
     embedding = torch.cat(list(model.embeddings(shown.inputs)))
-    if not embedding.isfinite().all():
-        raise InputError(f"the model in {record.path} computes values that are not finite: train it again")
     scores, embedding = model.class_scores(embedding).detach().cpu(), embedding.cpu()
     statistics = model.statistics
     if statistics is None:  # A cross-entropy model does not store them.
@@ -242,7 +240,10 @@ def _inspect(record: RunRecord, model: Model, data: Data, points: int) -> Inspec
 
 
 def _check_unchanged(record: RunRecord, model: Model, data: Data) -> None:
-    """Raise InputError if the data has changed since the run was scored."""
+    """Raise InputError if the data has changed since the run was scored, or if the scores are of a different model."""
+    if (record.class_names, tuple(record.scores.predictors)) != (model.class_names, model.card.predictors):
+        what = f"metrics.jsonl and the model in {record.path} have different classes or predictors"
+        raise InputError(f"{what}: train again")
     trained_on = model.class_names, model.card.sample_shape, record.environment.data_fingerprint or data.fingerprint
     if (data.class_names, data.sample_shape, data.fingerprint) != trained_on:
         what = f"{record.config.data} has changed since {record.path} was trained"

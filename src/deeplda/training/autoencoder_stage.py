@@ -19,13 +19,11 @@ from deeplda.errors import InputError, TrainingError
 from deeplda.io import read_small, read_tensors
 from deeplda.model import Normalisation
 from deeplda.networks import EncoderDecoder, build_autoencoder, reconstruction_error, training_flops
-from deeplda.networks.inspection import first_mismatch, outline
+from deeplda.networks.inspection import first_mismatch, outline, samples_at_once
 from deeplda.output_folder import OutputFolder
 from deeplda.training.config import AutoencoderConfig
 from deeplda.training.evaluation import Watch, unwatched
 from deeplda.training.metrics import FinalScores, ReconstructionScores, Spectrum
-
-_BATCH = 500
 
 
 class _AutoencoderCard(BaseModel):
@@ -64,7 +62,9 @@ class SampleAutoencoder(nn.Module):
     def embed(self, inputs: NDArray[Any], watch: Watch = unwatched) -> NDArray[np.float32]:
         """Return the embedding (n, embedding_dim) of unprocessed inputs, in eval mode."""
         self.eval()
-        batches = (inputs[start : start + _BATCH] for start in range(0, len(inputs), _BATCH))
+        self._require_shape(inputs)
+        size = samples_at_once(self.autoencoder, self.card.sample_shape)
+        batches = (inputs[start : start + size] for start in range(0, len(inputs), size))
         embeddings = (self.autoencoder.encode(self._prepared(batch)) for batch in batches)
         parts = watch(embeddings, len(inputs), "embedding with the autoencoder")
         return np.concatenate([part.cpu().numpy() for part in parts])
@@ -73,6 +73,7 @@ class SampleAutoencoder(nn.Module):
     def reconstruct(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
         """Return the reconstruction of unprocessed inputs, on the scale of the data."""
         self.eval()
+        self._require_shape(inputs)
         found = self.autoencoder(self._prepared(inputs))
         restored: NDArray[np.float32] = (found * self.normalisation.deviation + self.normalisation.mean).cpu().numpy()
         return restored
@@ -99,6 +100,12 @@ class SampleAutoencoder(nn.Module):
             reason = str(error).splitlines()[0]
             raise InputError(f"{folder} is not a complete autoencoder ({reason}): train again") from None
         return model.eval()
+
+    def _require_shape(self, inputs: NDArray[Any]) -> None:
+        """Raise InputError if the samples do not have the shape of the training data."""
+        if inputs.shape[1:] != self.card.sample_shape:
+            what = f"the samples have shape {inputs.shape[1:]}, but the autoencoder was trained on"
+            raise InputError(f"{what} {self.card.sample_shape}: train again")
 
     def _prepared(self, inputs: Tensor | NDArray[Any]) -> Tensor:
         return self.normalisation.prepare(torch.as_tensor(inputs).to(self.normalisation.mean.device))
@@ -152,9 +159,9 @@ class Reconstruction:
         if len(validation) == 0:
             return None
         self.trained.eval()
-        total = 0.0
-        for start in range(0, len(validation), _BATCH):
-            inputs = validation.inputs[start : start + _BATCH]
+        total, size = 0.0, samples_at_once(self.trained.autoencoder, self.trained.card.sample_shape)
+        for start in range(0, len(validation), size):
+            inputs = validation.inputs[start : start + size]
             total += float(self.trained.error(inputs)) * len(inputs)
         return ReconstructionScores(n=len(validation), error=total / len(validation))
 

@@ -12,7 +12,8 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from deeplda.errors import InputError
-from deeplda.io import read_small, read_tensors
+from deeplda.io import open_regular, read_small, read_tensors
+from deeplda.memory import require_memory
 from deeplda.output_folder import OutputFolder
 
 CHECKPOINT_FILES = frozenset({"state.safetensors", "checkpoint.json"})
@@ -124,16 +125,17 @@ def read_checkpoint(folder: Path, run: str) -> Snapshot:
         file = _CheckpointFile.model_validate_json(read_small(folder / "checkpoint.json"))
         if file.run != run:
             raise InputError(f"{folder} is a checkpoint of a different run or of different data")
-        if _checksum(folder / "state.safetensors") != file.digest:
+        tensors = folder / "state.safetensors"
+        # Otherwise, the checksum of a sparse file of terabytes would take hours.
+        require_memory(tensors.stat().st_size, str(tensors), copies=1, do="choose another --run folder")
+        if _checksum(tensors) != file.digest:
             raise InputError(f"{folder} is damaged: the checksum of its tensors does not match")
-        return Snapshot(read_tensors(folder / "state.safetensors"), file.counters)
+        return Snapshot(read_tensors(tensors), file.counters)
     except (OSError, ValidationError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"{folder} is not a complete checkpoint ({reason})") from None
 
 
 def _checksum(file: Path) -> str:
-    if not file.is_file():
-        raise FileNotFoundError(f"{file.name} is missing")
-    with file.open("rb") as stream:
+    with open_regular(file) as stream:
         return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=_DIGEST_BYTES)).hexdigest()

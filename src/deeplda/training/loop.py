@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from deeplda.data.dataset import Data, Part
 from deeplda.device import preserved_generators
-from deeplda.errors import InputError, StoppedError
+from deeplda.errors import InputError, StoppedError, while_training
 from deeplda.sampling import SAMPLERS, stratified_sample
 from deeplda.training.batches import BatchSource
 from deeplda.training.checkpoint import Counters, Snapshot
@@ -77,8 +77,11 @@ def train(
     The arguments are the same as in `run_epochs`.
     """
     counters = run_epochs(config, data, trainee, run, progress, stop, world)
-    run.save_model(trainee.finish(data, progress.watch))
-    scores = trainee.score(data, progress.watch)
+    with while_training():
+        model = trainee.finish(data, progress.watch)
+    run.save_model(model)
+    with while_training():
+        scores = trainee.score(data, progress.watch)
     summary = SummaryRow(
         epochs=counters.epoch,
         best_epoch=counters.best_epoch,
@@ -145,7 +148,8 @@ def run_epochs(
                         raise StoppedError(f"stopped in epoch {counters.epoch + 1}; the state is saved")
 
             mean_loss = counters.loss_sum / len(batches)
-            scores, spectrum = trainee.examine(fit_part, data.val)
+            with while_training():
+                scores, spectrum = trainee.examine(fit_part, data.val)
             counters = _next_epoch(counters, None if scores is None else scores.score, time.monotonic() - start)
             row = EpochRow(
                 epoch=counters.epoch,

@@ -1,17 +1,28 @@
 """The rows of metrics.jsonl: one per epoch, and a summary at the end.
 
-A run folder may be untrusted, so rows are validated when they are read. The training code builds the same types.
+A run folder may be untrusted, so rows are validated when they are read: each number by itself, the numbers of a row
+against each other, and each row against those before it. The training code builds the same types.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal, Self, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
+from deeplda.memory import require_memory
+
 _Count = Annotated[int, Field(ge=0, le=2**53)]
 _AtLeastOne = Annotated[int, Field(ge=1, le=2**53)]
 _Share = Annotated[float, Field(ge=0, le=1)]
+_Seconds = Annotated[float, Field(ge=0, le=1e12)]
+_Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Operations = Annotated[int, Field(ge=0, le=10**30)]
+# Shares in a file may be rounded.
+_ROUNDING = 1e-6
+# Python objects take up to this many times the space of their JSON.
+_OBJECT_COPIES = 10
 
 
 class _Strict(BaseModel):
@@ -40,8 +51,9 @@ class Scores(_Strict):
     """A classifier's scores on one split of the data.
 
     Attributes:
+        n: the number of samples.
         accuracy: accuracy of the first predictor, which makes the decisions.
-        confusion: confusion[i][j] is the number of samples of class i that were classified as class j.
+        confusion: confusion[i][j] is the number of samples of class i that the first predictor classified as class j.
     """
 
     n: _AtLeastOne
@@ -54,10 +66,27 @@ class Scores(_Strict):
         """The score that selects the best epoch; higher is better."""
         return self.accuracy
 
+    @property
+    def class_sizes(self) -> list[int]:
+        """The number of samples in each class."""
+        return [sum(row) for row in self.confusion]
+
     @model_validator(mode="after")
-    def _square(self) -> Self:
-        if any(len(row) != len(self.confusion) for row in self.confusion) or not any(map(any, self.confusion)):
-            raise ValueError("the confusion matrix is empty or not square")
+    def _agrees_with_confusion(self) -> Self:
+        if any(len(row) != len(self.confusion) for row in self.confusion):
+            raise ValueError("the confusion matrix is not square")
+        if sum(self.class_sizes) != self.n:
+            raise ValueError("the confusion matrix does not add up to the number of samples")
+        right = [row[label] for label, row in enumerate(self.confusion)]
+        recalls = [hits / size for hits, size in zip(right, self.class_sizes, strict=True) if size]
+        first = next(iter(self.predictors.values()))
+        shares = (
+            (self.accuracy, sum(right) / self.n),
+            (first.accuracy, sum(right) / self.n),
+            (first.balanced_accuracy, sum(recalls) / len(recalls)),
+        )
+        if not all(math.isclose(found, expected, rel_tol=0, abs_tol=_ROUNDING) for found, expected in shares):
+            raise ValueError("the accuracy does not agree with the confusion matrix")
         return self
 
 
@@ -85,15 +114,15 @@ class EpochRow(_Strict):
     """One epoch: the mean loss of its steps, the learning rate of the last one, and the scores after it."""
 
     kind: Literal["epoch"] = "epoch"
-    epoch: _Count
+    epoch: _AtLeastOne
     loss: float
     steps: _AtLeastOne = 1
-    learning_rate: float
+    learning_rate: _Rate
     eigenvalues: list[float] | None = Field(None, min_length=1)
     selected: _Count | None = None
     dead_dims: _Count = 0
     validation: Scores | ReconstructionScores | None
-    seconds: float
+    seconds: _Seconds
 
 
 # The scores of each kind of test-time augmentation, by their name in a summary and in tables.
@@ -129,6 +158,17 @@ class FinalScores(_Strict):
             raise ValueError("this is the summary of neither a classifier nor an autoencoder")
         return self
 
+    @model_validator(mode="after")
+    def _same_classes_and_predictors(self) -> Self:
+        parts = [part for part in (self.validation, self.test) if isinstance(part, Scores)]
+        counts = {len(part.confusion) for part in parts}
+        counts |= {len(found) for found in (self.class_names, self.train_counts) if found is not None}
+        if len(counts) > 1 or len({tuple(part.predictors) for part in parts}) > 1:
+            raise ValueError("the scores have different classes or predictors")
+        if any(_of(scores) != _of(getattr(self, part)) for part, scores in self.mirrored.items()):
+            raise ValueError("the mirrored scores are of different samples or predictors")
+        return self
+
 
 class SummaryRow(FinalScores):
     """The last row of a finished run."""
@@ -136,8 +176,14 @@ class SummaryRow(FinalScores):
     kind: Literal["summary"] = "summary"
     epochs: _Count
     best_epoch: _Count
-    seconds: float
-    flops: Annotated[int, Field(ge=0)] = 0
+    seconds: _Seconds
+    flops: _Operations = 0
+
+    @model_validator(mode="after")
+    def _ended_after_its_best_epoch(self) -> Self:
+        if self.best_epoch > self.epochs:
+            raise ValueError("the best epoch comes after the last")
+        return self
 
 
 Row = EpochRow | SummaryRow
@@ -149,8 +195,9 @@ def parse_rows(content: bytes) -> list[Row]:
     """Return the rows of a metrics.jsonl file: epochs in ascending order, then the summary.
 
     Reading stops at the first line that is cut off, is not a row, or contradicts the rows before it. Epochs whose rows
-    were lost before a run was resumed are missing.
+    were lost before a run was resumed are missing. Raises InputError if the rows do not fit in memory.
     """
+    require_memory(len(content), "metrics.jsonl", copies=_OBJECT_COPIES, do="remove it")
     rows: list[Row] = []
     for line in content.splitlines():
         try:
@@ -166,26 +213,21 @@ def parse_rows(content: bytes) -> list[Row]:
 def _follows(row: Row, before: list[Row]) -> bool:
     """Return whether a row may follow the rows before it.
 
-    All rows must come from the same kind of run, with ascending epochs and nothing after a summary.
+    All rows must come from the same kind of run and the same validation set, with ascending epochs and nothing after a
+    summary.
     """
-    last = before[-1] if before else None
-    if isinstance(last, SummaryRow):
+    if not before:
+        return True
+    last = before[-1]
+    if isinstance(last, SummaryRow) or _of(row.validation) != _of(last.validation):
         return False
-    if isinstance(row, EpochRow):
-        return last is None or (row.epoch > last.epoch and _common(row) == _common(last))
-    return (last is None or _kind(last.validation) == _kind(row.validation)) and len(_class_counts(row)) <= 1
+    if isinstance(row, SummaryRow):
+        return row.epochs >= last.epoch
+    return row.epoch > last.epoch and (row.eigenvalues is None) == (last.eigenvalues is None)
 
 
-def _common(row: EpochRow) -> tuple[object, ...]:
-    """Return the properties that all epochs of a run have in common."""
-    return (*_kind(row.validation), row.eigenvalues is None)
-
-
-def _kind(scores: Scores | ReconstructionScores | None) -> tuple[object, ...]:
-    return (type(scores), len(scores.confusion) if isinstance(scores, Scores) else None)
-
-
-def _class_counts(row: SummaryRow) -> set[int]:
-    """Return the numbers of classes that a summary implies; more than one is a contradiction."""
-    parts = [len(part.confusion) for part in (row.validation, row.test) if isinstance(part, Scores)]
-    return {*parts, *(len(found) for found in (row.class_names, row.train_counts) if found is not None)}
+def _of(scores: Scores | ReconstructionScores | None) -> tuple[object, ...]:
+    """Return the kind, the samples and the predictors that scores are of."""
+    if isinstance(scores, Scores):
+        return Scores, tuple(scores.predictors), scores.class_sizes
+    return (type(scores), None if scores is None else scores.n)

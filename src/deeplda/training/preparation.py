@@ -11,8 +11,13 @@ from deeplda.data.dataset import Data
 from deeplda.data.label_noise import with_label_noise
 from deeplda.device import pick_device
 from deeplda.errors import InputError
+from deeplda.formatting import counted
+from deeplda.memory import require_memory
 from deeplda.model import no_views
-from deeplda.networks import check_network
+from deeplda.model_card import ModelCard
+from deeplda.networks import NETWORKS, check_network
+from deeplda.networks.inspection import sample_memory
+from deeplda.networks.registry import outline_network
 from deeplda.sampling import sufficient_batch_size
 from deeplda.training.config import LDA_OBJECTIVES, RunConfig
 from deeplda.training.parallel import ALONE, World
@@ -48,12 +53,14 @@ def check_settings(config: RunConfig, data: Data, world: World = ALONE) -> None:
     if missing := set(range(len(data.class_names))) - set(np.unique(data.train.labels).tolist()):
         what = f"{config.data} has no training samples of class {data.class_names[min(missing)]}"
         raise InputError(f"{what}: add samples, or remove the class")
-    pick_device(config.device)
+    device = pick_device(config.device)
     card = model_card(config, data)
     check_network(**card._architecture())
     if config.head_learning_rate is not None and ":" in card.network:
         what = f"head_learning_rate needs a built-in network, but the network is {card.network}"
         raise InputError(f"{what}: omit it, and use learning_rate for all layers")
+    if device.type == "cpu" and card.network in NETWORKS:
+        _require_batch_memory(config, card, len(data.train), world)
     if len(data.sample_shape) != 3:
         _reject_augmentation(config, data)
     # Stratified batches differ by one sample, so some are smaller than batch_size.
@@ -63,6 +70,19 @@ def check_settings(config: RunConfig, data: Data, world: World = ALONE) -> None:
         raise InputError(what, need="at least two samples per process", do="raise --batch-size")
     if config.objective in LDA_OBJECTIVES and config.sampler == "stratified":
         _require_two_classes_in_each_batch(config, data)
+
+
+def _require_batch_memory(config: RunConfig, card: ModelCard, samples: int, world: World) -> None:
+    """Raise InputError if the activations of a batch, which training keeps for the gradient, exceed the memory.
+
+    This is a lower bound, so some batches that pass do not fit either.
+    """
+    network = outline_network(card.network, card.sample_shape, card.embedding_dim, width=card.width)
+    kept = sample_memory(network, card.sample_shape).kept // (2 if config.precision == "bfloat16" else 1)
+    share = min(samples, config.batch_size) // world.size
+    at_once = min(share, config.chunk_size or share)
+    do = f"lower --batch-size or --image-size, or pass a --chunk-size below {at_once}"
+    require_memory(at_once * kept, f"a batch of {counted(at_once, 'sample')}", copies=1, do=do)
 
 
 def _require_two_classes_in_each_batch(config: RunConfig, data: Data) -> None:

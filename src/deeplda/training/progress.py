@@ -15,6 +15,7 @@ from deeplda.data import Data
 from deeplda.errors import one_line
 from deeplda.formatting import percent
 from deeplda.output_folder import OutputFolder
+from deeplda.printing import plain_console
 from deeplda.training.checkpoint import Counters
 from deeplda.training.config import LoopConfig, RunConfig
 from deeplda.training.metrics import EpochRow, Scores
@@ -59,10 +60,7 @@ class TerminalProgress(Progress):
     """A progress report on stderr: a bar on a terminal, plain lines elsewhere."""
 
     def __init__(self) -> None:
-        from rich.console import Console
-
-        # Names come from the data, so brackets in them are not markup.
-        self.console = Console(file=sys.stderr, highlight=False, markup=False, soft_wrap=True)
+        self.console = plain_console(sys.stderr, soft_wrap=True)
         self._bar: Bar | None = None
         self._epochs, self._samples, self._since, self._shown = 0, 0, time.monotonic(), 0.0
 
@@ -89,7 +87,7 @@ class TerminalProgress(Progress):
             self._bar.start()
 
     def note(self, text: str) -> None:
-        self.console.print(one_line(text))
+        self.console.print(text)
 
     def status(self, text: str) -> AbstractContextManager[object]:
         from rich.text import Text
