@@ -165,8 +165,9 @@ class FinalScores(_Strict):
         counts |= {len(found) for found in (self.class_names, self.train_counts) if found is not None}
         if len(counts) > 1 or len({tuple(part.predictors) for part in parts}) > 1:
             raise ValueError("the scores have different classes or predictors")
-        if any(_of(scores) != _of(getattr(self, part)) for part, scores in self.mirrored.items()):
-            raise ValueError("the mirrored scores are of different samples or predictors")
+        augmented = [item for name in AUGMENTED.values() for item in getattr(self, name).items()]
+        if any(_of(scores) != _of(getattr(self, part)) for part, scores in augmented):
+            raise ValueError("the scores with augmentation are of different samples or predictors")
         return self
 
 

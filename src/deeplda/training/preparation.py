@@ -77,7 +77,7 @@ def _require_batch_memory(config: RunConfig, card: ModelCard, samples: int, worl
 
     This is a lower bound, so some batches that pass do not fit either.
     """
-    network = outline_network(card.network, card.sample_shape, card.embedding_dim, width=card.width)
+    network = outline_network(**card._architecture())
     kept = sample_memory(network, card.sample_shape).kept // (2 if config.precision == "bfloat16" else 1)
     share = min(samples, config.batch_size) // world.size
     at_once = min(share, config.chunk_size or share)
