@@ -6,6 +6,7 @@ import json
 import os
 import random
 import shutil
+import stat
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,7 +123,7 @@ def _no_constant(name):
 
 def _change_value(run, _outside, chance):
     """Replace, rename or remove a value of a JSON document or of a line of one; types stay as they are."""
-    files = [path for path in run.rglob("*") if path.suffix in (".json", ".jsonl") and path.is_file()]
+    files = [path for path in run.rglob("*") if path.suffix in (".json", ".jsonl") and _is_own_file(path)]
     if not files:
         return "nothing left to change"
     file = chance.choice(sorted(files))
@@ -160,12 +161,19 @@ def _slots(value):
 
 def _swap_files(run, _outside, chance):
     """Exchange two files, or copy one over another."""
-    files = sorted(path for path in run.rglob("*") if path.is_file() and not path.is_symlink())
+    # Only files of the run: a copy over a link would write outside by itself.
+    files = sorted(path for path in run.rglob("*") if _is_own_file(path))
     if len(files) < 2:
         return "nothing left to swap"
     one, other = chance.sample(files, 2)
     shutil.copyfile(one, other)
     return f"{one.relative_to(run)} copied over {other.relative_to(run)}"
+
+
+def _is_own_file(path):
+    status = path.lstat()
+    # A copy of a sparse file would fill the disk.
+    return stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and status.st_size < 2**20
 
 
 def _plant(run, outside, chance):

@@ -415,3 +415,17 @@ def test_another_number_of_threads_is_noted(tmp_path):
     with open_run(tmp_path, RunConfig(), "data") as run:
         run.latest()
         assert [note for note in run.notes if "threads instead of" in note]
+
+
+@pytest.mark.parametrize(
+    "lie", [{"best_epoch": 2}, {"risen_epoch": 9}, {"seconds": 1e300}, {"seconds": -1.0}, {"epoch": 10**30}]
+)
+def test_counters_that_no_run_has_are_refused(tmp_path, lie):
+    with open_run(tmp_path, RunConfig(), "data") as run:
+        run.save("last", snapshot(epoch=1))
+        file = tmp_path / "checkpoints" / "last" / "checkpoint.json"
+        found = json.loads(file.read_text())
+        found["counters"] |= lie
+        file.write_text(json.dumps(found))
+        with pytest.raises(InputError, match="not a complete checkpoint"):
+            run.latest()

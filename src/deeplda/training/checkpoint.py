@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Self
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 from safetensors.torch import save
 from torch import Tensor, nn
 
@@ -23,6 +24,9 @@ _SGD_STATE = {"momentum_buffer"}
 _ADAM_STATE = {"step", "exp_avg", "exp_avg_sq"}
 
 
+_Count = Annotated[int, Field(ge=0, lt=2**31)]
+
+
 class Counters(BaseModel):
     """The progress of a run.
 
@@ -31,15 +35,23 @@ class Counters(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    epoch: int = Field(0, ge=0, description="Number of completed epochs.")
-    step: int = Field(0, ge=0, description="Number of completed steps in the current epoch.")
-    loss_sum: float = Field(0.0, description="Sum of the losses over those steps.")
-    seconds: float = Field(0.0, description="Time spent so far, including evaluation.")
-    best_epoch: int = Field(0, ge=0, description="The last epoch with the best validation score.")
-    risen_epoch: int = Field(
-        0, ge=0, description="The last epoch that set a new best validation score (ties do not count)."
+    epoch: _Count = Field(0, description="Number of completed epochs.")
+    step: _Count = Field(0, description="Number of completed steps in the current epoch.")
+    loss_sum: FiniteFloat = Field(0.0, description="Sum of the losses over those steps.")
+    seconds: float = Field(0.0, ge=0, le=1e12, description="Time spent so far, including evaluation.")
+    best_epoch: _Count = Field(0, description="The last epoch with the best validation score.")
+    risen_epoch: _Count = Field(
+        0, description="The last epoch that set a new best validation score (ties do not count)."
     )
-    best_score: float | None = Field(None, description="The best validation score so far; None if there is none yet.")
+    best_score: FiniteFloat | None = Field(
+        None, description="The best validation score so far; None if there is none yet."
+    )
+
+    @model_validator(mode="after")
+    def _best_is_past(self) -> Self:
+        if max(self.best_epoch, self.risen_epoch) > self.epoch:
+            raise ValueError("the best epoch comes after the last")
+        return self
 
 
 class _CheckpointFile(BaseModel):

@@ -173,6 +173,9 @@ def run_epochs(
         progress.close()
         best = world.from_first(run.best() if world.first else None)
         assert best is not None
+        if best.counters.epoch > counters.epoch:
+            what = f"the best checkpoint is of epoch {best.counters.epoch}, after the last epoch {counters.epoch}"
+            raise InputError(f"{what}: choose another --run folder")
         best.restore(trainee.trained)
         # An epoch repeated after a kill, on different hardware, may differ from the one that was saved as the best.
         counters.best_epoch = best.counters.epoch
