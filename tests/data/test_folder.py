@@ -155,7 +155,7 @@ def test_too_large_for_memory_is_rejected_before_decoding(tmp_path: Path, monkey
     photos(tmp_path)
     monkeypatch.setattr(memory, "available_memory", lambda: 10_000)
     monkeypatch.setattr(folder, "decode", lambda *_: pytest.fail("decoded"))
-    with pytest.raises(InputError, match="at 100 x 100 takes"):
+    with pytest.raises(InputError, match="at 100 x 100 does not fit in memory"):
         load_data(tmp_path, image_size=100)
 
 

@@ -48,7 +48,7 @@ def evaluate(
     """Score every predictor of the model on `part`; return None if it has no samples.
 
     The samples are split among the processes of a `world`. With `tta`, embeddings are averaged over views of each
-    image.
+    image. Raises InputError if the model computes NaN or infinity.
     """
     if len(part) == 0:
         return None
