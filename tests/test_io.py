@@ -47,13 +47,32 @@ def test_a_small_file_is_read_completely(tmp_path):
         b"a = 1\na = 2",
         b"= 1",
         b"\0",
+        b"a." * 60_000 + b"a = 1",
+        b"[" + b"'a' . " * 60_000 + b"a]",
+        b"#" * 2_000_000,
     ],
-    ids=["deep", "huge", "not UTF-8", "twice", "no name", "null"],
+    ids=["deep", "huge", "not UTF-8", "twice", "no name", "null", "dotted", "dotted table", "long"],
 )
+@pytest.mark.usefixtures("little_memory")
 def test_toml_that_is_none_is_one_sentence(tmp_path, text):
     (tmp_path / "x.toml").write_bytes(text)
     with pytest.raises(InputError, match="cannot be read as TOML"):
         read_toml(tmp_path / "x.toml")
+
+
+def test_long_lists_and_short_keys_are_no_attack(tmp_path):
+    alphas = [number / 1000 for number in range(1000)]
+    (tmp_path / "x.toml").write_text(f"alphas = {alphas}\na.b.c = 1\npath = '/a.b/c.d/e.f'\n")
+    assert read_toml(tmp_path / "x.toml")["alphas"] == alphas
+
+
+def test_a_path_that_is_not_utf_8_is_named(tmp_path):
+    folder = tmp_path / os.fsdecode(b"\xff")
+    folder.mkdir()
+    save_file({"a": np.ones(3)}, tmp_path / "x.safetensors")
+    (tmp_path / "x.safetensors").rename(folder / "x.safetensors")
+    with pytest.raises(InputError, match="not valid UTF-8"):
+        read_tensors(folder / "x.safetensors")
 
 
 def tensors(folder, header, rest=b"", size=None):

@@ -90,6 +90,26 @@ def test_only_ordinary_files_of_our_own_are_opened(folder, planted, use):
     assert not (folder.path.parent / "new").exists()
 
 
+@pytest.mark.parametrize("planted", ["pipe", "socket"])
+def test_a_pipe_or_device_is_not_replaced(folder, planted):
+    """`--output /dev/null` would otherwise destroy the device."""
+    place = folder.path / "report.html"
+    os.mknod(place, {"pipe": stat.S_IFIFO, "socket": stat.S_IFSOCK}[planted] | 0o600)
+    before = place.lstat()
+    with pytest.raises(InputError, match="not an ordinary file"):
+        folder.write("report.html", "ours")
+    assert place.lstat() == before
+
+
+def test_a_link_that_the_user_names_is_neither_followed_nor_replaced(tmp_path):
+    (tmp_path / "file").write_text("before")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    with pytest.raises(InputError, match="is a link"):
+        write_file(tmp_path / "link", "after")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_text() == "before"
+
+
 @pytest.mark.parametrize("planted", ["link", "file"])
 def test_a_subfolder_is_not_a_link(folder, planted):
     place = folder.path / "sub"

@@ -13,9 +13,7 @@ from contextlib import contextmanager
 __all__ = ["InputError", "StoppedError", "TrainingError"]
 
 _LONGEST_LINE = 2_000
-_WRITE_FAILURES = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, errno.EPERM, errno.EEXIST, errno.ENOTDIR}
-)
+_WRITE_FAILURES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EEXIST, errno.ENOTDIR})
 
 
 class InputError(ValueError):
@@ -101,10 +99,12 @@ def print_warning(message: Warning | str, *_where: object, **_more: object) -> N
 
 
 def unwritten(error: OSError) -> str | None:
-    """Return the message for a failed write, such as a full disk or missing permission, or None for any other error."""
-    if error.errno not in _WRITE_FAILURES:
+    """Return the message for an error of the system, such as a full or failing disk; None if it has no error number."""
+    if error.errno is None:
         return None
     where = f" ({error.filename})" if error.filename else ""
-    # Python also raises these two when it only inspects a folder, so the failure need not be a write.
-    what = "not allowed" if error.errno in (errno.EACCES, errno.EPERM) else "cannot write"
+    # The other errors can also come from reading.
+    what = "cannot write" if error.errno in _WRITE_FAILURES else "failed"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        what = "not allowed"
     return f"{what}: {error.strerror}{where}; everything saved before is intact"

@@ -128,7 +128,7 @@ def export_run(
     """
     is_run = (folder / "model").is_dir()
     file = output or (folder / "model" if is_run else folder) / _FILES[format]
-    if file.is_dir() or not file.resolve().parent.is_dir():
+    if file.is_dir() or not file.parent.is_dir():
         what = f"{file} is a folder" if file.is_dir() else f"{file.parent} does not exist"
         raise InputError(what, need="a file in an existing folder", do="choose another --output")
     model = load(folder, network=network)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 import tomllib
 from collections.abc import Callable
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 T = TypeVar("T")
+
+_LARGEST_TOML = 2**20
+# A key such as a.b.c with at least 32 parts. tomllib takes time and memory that grow with the square of their number.
+_DOTTED = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){31}""")
 
 # Settings, model cards and logs are small; a million class names fit.
 _SMALL = 64 * 2**20
@@ -37,6 +42,15 @@ def expanded(path: str | Path) -> Path:
     except OSError as error:
         raise (too_long(path) if error.errno == errno.ENAMETOOLONG else error) from None
     return full
+
+
+def is_text(path: str | Path) -> bool:
+    """Return whether a path is valid UTF-8, so that it can be stored in a file."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def open_regular(file: Path) -> BufferedReader:
@@ -65,7 +79,10 @@ def read_small(file: Path, most: int = _SMALL) -> bytes:
 def read_toml(file: Path) -> dict[str, Any]:
     """Parse a TOML file. Raises InputError if it cannot be read."""
     try:
-        found = tomllib.loads(read_small(file).decode())
+        text = read_small(file, _LARGEST_TOML).decode()
+        if _DOTTED.search(text):
+            raise ValueError("it has a key of too many parts")
+        found = tomllib.loads(text)
         if not _has_64_bit_integers(found):
             raise ValueError("it has an integer of more than 64 bits")
     except (OSError, ValueError, RecursionError) as error:
@@ -105,6 +122,8 @@ def _has_64_bit_integers(value: object) -> bool:
 
 
 def _load(load_file: Callable[[Path], dict[str, T]], file: Path) -> dict[str, T]:
+    if not is_text(file):
+        raise InputError(f"the path {file} is not valid UTF-8, which safetensors needs: rename the folder")
     try:
         # The library reports a file that may not be read as missing, and panics if it cannot allocate its memory.
         with open_regular(file) as stream:

@@ -112,15 +112,14 @@ class OutputFolder:
 
         A file or link with this name is replaced; the target of a link is not touched.
         """
+        self._require_replaceable(name)
         temporary = _temporary_name("tmp")
         try:
             with self._open_file(temporary, os.O_CREAT | os.O_EXCL) as stream:
                 _write_all(stream, content.encode() if isinstance(content, str) else content)
             self._rename(temporary, name)
-        except BaseException as error:
+        except BaseException:
             self.remove(temporary)
-            if isinstance(error, IsADirectoryError):
-                raise InputError(f"{self.path / name} is a folder, need a file: remove or rename it") from None
             raise
         self._sync()
 
@@ -249,6 +248,18 @@ class OutputFolder:
                 ) from None
             raise
 
+    def _require_replaceable(self, name: str) -> None:
+        """Raise InputError if `name` is neither missing nor a file or link: renaming would destroy a device or pipe."""
+        where, at = self._at(name)
+        try:
+            mode = os.stat(where, follow_symlinks=False, **at).st_mode
+        except FileNotFoundError:
+            return
+        if stat.S_ISDIR(mode):
+            raise InputError(f"{self.path / name} is a folder, need a file: remove or rename it")
+        if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+            raise _not_a_file(self.path / name)
+
     def _open_file(self, name: str, flags: int, access: int = os.O_RDWR) -> FileIO:
         """Open a regular file of ours. Raises InputError if it is anything else."""
         path, (where, at) = self.path / name, self._at(name)
@@ -319,7 +330,12 @@ def _warn_once(message: str) -> None:
 
 
 def write_file(file: Path, content: bytes | str) -> None:
-    """Write a file that the user named, atomically as `OutputFolder.write` does. Missing folders are created."""
+    """Write a file that the user named, atomically as `OutputFolder.write` does. Missing folders are created.
+
+    Raises InputError if the path is a link, such as /dev/stdout, because renaming would replace the link itself.
+    """
+    if file.is_symlink():
+        raise InputError(f"{file} is a link: name the file itself")
     with OutputFolder.open(file.parent) as folder:
         folder.write(file.name, content)
 

@@ -1,5 +1,6 @@
 """Which folder a training uses: never one with other files in it, never the run of somebody else."""
 
+import os
 import subprocess
 import sys
 
@@ -51,6 +52,27 @@ def test_trainings_that_start_at_once_choose_different_folders(tmp_path):
 def test_a_training_that_cannot_start_leaves_no_folder(tmp_path, mistake):
     only_sentence(deeplda("train", *mistake, "--quiet", cwd=tmp_path))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_folder_for_runs_is_kept(tmp_path):
+    (tmp_path / "runs").mkdir(mode=0o700)
+    only_sentence(deeplda("train", "nothing-of-this-name", cwd=tmp_path))
+    assert (tmp_path / "runs").is_dir()
+
+
+def test_resuming_skips_a_folder_without_a_run(tmp_path):
+    """A training that is killed before it starts leaves a folder with a lock."""
+    deeplda("train", *QUICK, "--quiet", cwd=tmp_path, check=0)
+    (tmp_path / "runs" / "digits-lda-2").mkdir()
+    (tmp_path / "runs" / "digits-lda-2" / ".lock").touch()
+    assert "runs/digits-lda is already finished" in deeplda("train", "--resume", cwd=tmp_path, check=0).stderr
+
+
+def test_data_whose_path_is_not_text_is_refused_before_anything_is_written(tmp_path):
+    folder = tmp_path / os.fsdecode(b"ph\xffotos")
+    folder.mkdir()
+    assert "is not valid UTF-8" in only_sentence(deeplda("train", ".", "--run", tmp_path / "run", cwd=folder))
+    assert [path.name for path in tmp_path.iterdir()] == [folder.name]
 
 
 def test_runs_inside_the_data_are_not_part_of_it(tmp_path):

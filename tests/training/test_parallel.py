@@ -110,6 +110,41 @@ def test_a_killed_rank_under_torchrun_and_the_job_finishes_its_own_run_by_itself
     assert sorted(path.name for path in (place / "runs").iterdir()) == ["digits-lda", "digits-lda-2"]
 
 
+def test_a_restarted_job_does_not_take_over_a_run_that_it_was_refused(place):
+    deeplda(place, "--seed", "7", "--run", "old")
+    before = {path: path.read_bytes() for path in (place / "old").rglob("*") if path.is_file()}
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1"]
+    command = [sys.executable, *launcher, "-m", "deeplda", "--", "train", *SETTINGS, "--run", "old"]
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode != 0
+    assert done.stderr.count("old already contains a run") == 2
+    assert {path: path.read_bytes() for path in (place / "old").rglob("*") if path.is_file()} == before
+
+
+def test_a_restarted_job_resumes_the_run_that_it_was_told_to_resume(place):
+    environment = {**os.environ, "STEP_SECONDS": "0.1", "OMP_NUM_THREADS": "1"}
+    run = place / "runs" / "digits-lda"
+    job = subprocess.Popen([sys.executable, "-m", "deeplda", "train", *SETTINGS], cwd=place, env=environment)
+    wait_for(run / "checkpoints" / "previous", job)
+    job.terminate()
+    assert job.wait(timeout=120) == 130
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "2"]
+    command = [sys.executable, *launcher, "-m", "deeplda", "--", "train", *SETTINGS, "--resume"]
+    before = (run / "checkpoints" / "last" / "checkpoint.json").read_bytes()
+    job = subprocess.Popen(
+        command, cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    deadline = time.monotonic() + 120
+    while (run / "checkpoints" / "last" / "checkpoint.json").read_bytes() == before:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.kill(worker(job.pid, rank=1), signal.SIGKILL)
+    said, _ = job.communicate(timeout=200)
+    assert job.returncode == 0, said
+    assert [path.name for path in (place / "runs").iterdir()] == ["digits-lda"]
+    assert (run / "report.html").exists()
+
+
 def test_a_mistake_is_one_sentence_from_all_processes(place):
     (place / "run" / "checkpoints").mkdir(parents=True)
     done = deeplda(place, "--run", "run", "--processes", "2", check=2)

@@ -19,6 +19,7 @@ from deeplda.training.checkpoint import Counters, Snapshot, read_checkpoint, wri
 from deeplda.training.config import RunConfig
 from deeplda.training.metrics import EpochRow, SummaryRow
 from deeplda.training.run_folder import find_run, open_run, read_metrics
+from small_model import small_model
 
 
 def trained(steps=3):
@@ -374,10 +375,18 @@ def test_a_folder_that_is_moved_during_a_run_is_noticed_and_keeps_the_state(tmp_
         with pytest.raises(TrainingError, match="was moved or replaced"):
             run.save("last", snapshot(2))
         with pytest.raises(TrainingError, match="was moved or replaced"):
-            run.save_model(None)
+            run.save_model(small_model())
         assert not (tmp_path / "run").exists()
     with open_run(tmp_path / "moved", RunConfig(), "data") as run:
         assert run.latest().counters.epoch == 2
+
+
+def test_a_folder_that_is_deleted_during_a_run_is_one_sentence(tmp_path):
+    with open_run(tmp_path / "run", RunConfig(), "data") as run:
+        shutil.rmtree(tmp_path / "run")
+        for write in (lambda: run.save("last", snapshot(1)), lambda: run.log(row(1)), lambda: run.save_model(None)):
+            with pytest.raises(TrainingError, match="was deleted"):
+                write()
 
 
 def test_a_run_has_an_id_that_it_keeps_when_it_is_moved(tmp_path):

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from deeplda.training.stopping import asked_to_stop, blocked_in_children
+from deeplda.training.stopping import asked_to_stop, blocked_in_children, interrupted_by_signals
 
 
 def send(number):
@@ -32,6 +32,19 @@ def test_the_previous_handlers_are_restored():
     with asked_to_stop(*numbers):
         assert all(signal.getsignal(number) not in before for number in numbers[:2])
     assert [signal.getsignal(number) for number in numbers] == before
+
+
+@pytest.mark.usefixtures("default_hangup")
+def test_outside_a_training_signals_stop_at_once_and_files_are_cleaned_up():
+    cleaned = []
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        with pytest.raises(KeyboardInterrupt), interrupted_by_signals():
+            try:
+                send(number)
+            finally:
+                cleaned.append(number)
+        assert signal.getsignal(number) == signal.SIG_DFL
+    assert len(cleaned) == 2
 
 
 @pytest.mark.usefixtures("default_hangup")

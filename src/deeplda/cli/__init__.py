@@ -7,15 +7,16 @@ import io
 import sys
 import warnings
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 from cyclopts import App
 from cyclopts.exceptions import CycloptsError
 
 from deeplda import __version__
-from deeplda.cli.launcher import is_silent
+from deeplda.cli.launcher import is_in_job, is_silent
 from deeplda.errors import FailedError, InputError, StoppedError, print_warning, too_long, unwritten
 from deeplda.printing import say
+from deeplda.training.stopping import interrupted_by_signals
 
 _HELP = """Deep linear discriminant analysis: train networks whose outputs form compact, linearly separable classes.
 
@@ -94,7 +95,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        app(arguments, exit_on_error=False, print_error=False)
+        # The processes of a job leave this to the process that started them.
+        with nullcontext() if is_in_job() else interrupted_by_signals():
+            app(arguments, exit_on_error=False, print_error=False)
     except CycloptsError as error:
         _exit(2, _argument_mistake(error))
     except InputError as error:

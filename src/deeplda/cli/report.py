@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -31,7 +32,7 @@ def report(
     file = output or (runs[0] / "report.html" if len(runs) == 1 else Path("report-compare.html"))
     if file.is_dir():
         raise InputError(f"{file} is a folder: pass a file as --output")
-    if output is not None and not output.resolve().parent.is_dir():
+    if output is not None and not output.parent.is_dir():
         raise InputError(f"{output.parent} does not exist: pass a file in an existing folder as --output")
 
     from deeplda.report.record import finished_trials, is_sweep, read_record
@@ -41,14 +42,14 @@ def report(
     if figures and not single:
         raise InputError("--figures needs a single run: pass one run, or omit --figures")
     if single:
-        write_report(runs[0], output=file, figures=figures, data_dir=data_dir, network=network)
+        write_report(runs[0], output=output, figures=figures, data_dir=data_dir, network=network)
     else:
         records = [record for run in runs for record in (finished_trials(run) if is_sweep(run) else [read_record(run)])]
-        title = runs[0].resolve().name if len(runs) == 1 else "Comparison"
+        title = Path(os.path.realpath(runs[0])).name if len(runs) == 1 else "Comparison"
         write_comparison(title, records, file, data_dir=data_dir, network=network)
     say(f"wrote {file}")
     if open_:
         import webbrowser
 
-        if not webbrowser.open(file.resolve().as_uri()):
+        if not webbrowser.open(file.absolute().as_uri()):
             say("could not start a browser; open the file yourself")

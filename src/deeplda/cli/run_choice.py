@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
@@ -38,28 +39,35 @@ def chosen_run(
 
     Raises InputError if the folder cannot be used, or if one of these settings differs from the run's.
     """
-    from deeplda.training.parallel import job_id, restart_count
-    from deeplda.training.run_folder import find_run
+    from deeplda.training.parallel import job_id
+    from deeplda.training.run_folder import find_run, run_id
 
-    own_id, restarted = job_id(), restart_count() > 0
+    # Only a job that was restarted has an id already.
+    known = job_id()
     folder = run
-    if folder is None and restarted:
-        folder = find_run(own_id, _RUNS)
-    elif folder is None and resume:
+    if folder is None and known is not None:
+        folder = find_run(known, _RUNS)
+    if folder is None and resume:
         folder = _last_folder(settings)
+    # After a restart, a job that resumes a run must find the same one.
+    new_id = job_id((run_id(folder) if folder and resume else None) or secrets.token_hex(8))
+    assert new_id is not None
     if folder is not None:
-        settings = _settings_in(folder, settings, recipe, given, resume=resume or restarted)
-        yield RunChoice(folder, settings, own_id)
+        own = known is not None and run_id(folder) == known
+        settings = _settings_in(folder, settings, recipe, given, resume=resume or own)
+        yield RunChoice(folder, settings, new_id)
         return
+    is_first = not _RUNS.exists()
     folder = _claimed_folder(settings)
     try:
-        yield RunChoice(folder, settings, own_id)
+        yield RunChoice(folder, settings, new_id)
     finally:
         if not (folder / "run.toml").exists():
             with suppress(OSError):
                 (folder / ".lock").unlink()
                 folder.rmdir()
-                _RUNS.rmdir()
+                if is_first:
+                    _RUNS.rmdir()
 
 
 def _candidates(settings: RunConfig) -> Iterator[Path]:
@@ -86,11 +94,13 @@ def _claimed_folder(settings: RunConfig) -> Path:
 
 
 def _last_folder(settings: RunConfig) -> Path:
-    """Return the last default folder that exists, or the first one if there is none."""
+    """Return the last default folder that contains a run, or the first one if there is none."""
     candidates = _candidates(settings)
-    last = next(candidates)
-    while (following := next(candidates)).exists():
-        last = following
+    last = folder = next(candidates)
+    while folder.exists():
+        if (folder / "run.toml").exists():
+            last = folder
+        folder = next(candidates)
     return last
 
 

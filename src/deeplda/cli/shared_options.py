@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter, Token
 
 from deeplda.errors import InputError
-from deeplda.io import expanded
+from deeplda.io import expanded, is_text
 
 
 def flag(text: str, name: str | None = None) -> Parameter:
@@ -27,10 +27,8 @@ def _to_path(_type: object, tokens: Sequence[Token]) -> Path:
 
 def _to_output(_type: object, tokens: Sequence[Token]) -> Path:
     path = expanded(tokens[0].value)
-    try:
-        str(path).encode()
-    except UnicodeEncodeError:
-        raise InputError(f"the path {path} is not valid UTF-8: choose another one") from None
+    if not is_text(path):
+        raise InputError(f"the path {path} is not valid UTF-8: choose another one")
     return path
 
 

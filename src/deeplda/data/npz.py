@@ -5,6 +5,7 @@ The files are untrusted: declared sizes are checked before anything is allocated
 
 from __future__ import annotations
 
+import io
 import math
 import zipfile
 from pathlib import Path
@@ -19,6 +20,7 @@ from deeplda.errors import InputError
 from deeplda.io import open_regular
 from deeplda.memory import require_memory
 
+_LONGEST_HEADER = 2**16
 _PARTS = ("train", "val", "test")
 _MEMBERS = (*(f"{kind}_{part}" for part in _PARTS for kind in "xy"), "class_names")
 # A longer string is not the name of a class. NumPy pads all strings in an array to the longest.
@@ -89,11 +91,13 @@ def _is_text(array: NDArray[np.str_]) -> bool:
 def _checked_size(path: Path, archive: zipfile.ZipFile, name: str) -> int:
     """Return the size of an array in memory, in bytes. Raises InputError if its header contradicts its file size."""
     member = archive.getinfo(f"{name}.npy")
-    with archive.open(member) as file:
-        version = npy.read_magic(file)
-        read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        shape, _, dtype = read_header(file)
-        start = file.tell()
+    with archive.open(member) as packed:
+        # A header can declare any length, and a small file can unpack to it.
+        file = io.BytesIO(packed.read(_LONGEST_HEADER))
+    version = npy.read_magic(file)
+    read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    shape, _, dtype = read_header(file)
+    start = file.tell()
     if dtype.hasobject:
         raise _wrong(path, f"{name} contains Python objects", "numbers or strings")
     if dtype.itemsize == 0:  # a header could declare any number of such items

@@ -13,7 +13,7 @@ from typing import Literal
 from deeplda.errors import InputError
 from deeplda.experiments.sweep_definition import SweepDefinition, TrialSettings, sweep_file
 from deeplda.formatting import counted, points
-from deeplda.output_folder import write_file
+from deeplda.output_folder import OutputFolder
 from deeplda.printing import as_csv
 from deeplda.training.config import LDA_OBJECTIVES, Objective, RunConfig
 from deeplda.training.metrics import EpochRow, Scores, SummaryRow
@@ -138,7 +138,8 @@ def write_trials(folder: Path, definition: SweepDefinition) -> None:
         return
     rows = [(_settings_cells(trial), _result_cells(trial)) for trial in trials]
     columns = dict.fromkeys(name for part in zip(*rows, strict=True) for cells in part for name in cells)
-    write_file(folder / "trials.csv", as_csv(columns, [settings | results for settings, results in rows]))
+    with OutputFolder.open(folder) as output:
+        output.write("trials.csv", as_csv(columns, [settings | results for settings, results in rows]))
 
 
 def percent_cell(share: float | None, digits: int = 2) -> str:

@@ -58,7 +58,11 @@ def write_report(
     file = output or folder / "report.html"
     with progress.status(f"writing the report on {folder}"):
         run = inspect_run(folder, data_dir=data_dir, network=network, model=model, data=data)
-        write_file(file, run_page(run))
+        if output is None:
+            with OutputFolder.open(folder) as run_folder:
+                run_folder.write(file.name, run_page(run))
+        else:
+            write_file(file, run_page(run))
         if figures:
             with OutputFolder.open(folder) as run_folder, run_folder.subfolder("figures") as subfolder:
                 _write_figures(run, subfolder)
@@ -75,7 +79,8 @@ def write_comparison(
     check_comparable(records)
     with TerminalProgress().status(f"comparing {len(records)} runs"):
         drawn = inspect_runs(records[:MOST_DRAWN], points=_POINTS_COMPARED, data_dir=data_dir, network=network)
-        write_file(output, comparison_page(title, records, drawn))
+        with OutputFolder.open(output.parent) as folder:
+            folder.write(output.name, comparison_page(title, records, drawn))
     return output
 
 

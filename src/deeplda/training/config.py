@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from deeplda.core.options import ClassWeight, Scatter, StatisticName, check_regularisation, check_statistic
 from deeplda.errors import InputError
-from deeplda.io import expanded, read_toml
+from deeplda.io import expanded, is_text, read_toml
 
 Objective = Literal["lda", "rdlda", "dlda", "cce", "gce", "joint"]
 # The objectives with an LDA loss, and those whose outputs are class scores for softmax; joint has both.
@@ -366,7 +366,10 @@ def with_absolute_paths(settings: Mapping[str, object]) -> dict[str, object]:
         if not isinstance(given, str | Path) or (name == "data" and given in KNOWN):
             continue
         if (path := expanded(given)).exists():
-            absolute[name] = str(path.resolve())
+            full = str(path.resolve())
+            if not is_text(full):
+                raise InputError(f"the path {full} is not valid UTF-8: rename the file or folder")
+            absolute[name] = full
     return absolute
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +18,9 @@ from torch import nn
 from deeplda.errors import InputError, TrainingError
 
 T = TypeVar("T")
+
+# The key of the run's id in the store of a torchrun job.
+_JOB = "deeplda-run"
 
 
 @dataclass(frozen=True)
@@ -106,17 +108,21 @@ def restart_count() -> int:
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
-def job_id() -> str:
-    """Return a random id that the first process of a job draws once and finds again after torchrun restarts the job."""
-    new = secrets.token_hex(8)
+def job_id(proposed: str | None = None) -> str | None:
+    """Return the id of the run that this job trains, which torchrun keeps when it restarts the job.
+
+    The first process passes the id once, as `proposed`. Until then, and outside torchrun, it is None.
+    """
     if "TORCHELASTIC_RESTART_COUNT" not in os.environ:
-        return new
+        return proposed
     store, _, _ = next(dist.rendezvous("env://"))  # type: ignore[attr-defined]  # missing in torch's stubs
     while isinstance(store, dist.PrefixStore):  # type: ignore[attr-defined]  # as above
         # The prefix contains the number of restarts.
         store = store.underlying_store
-    # Sets the key only if it does not exist yet.
-    return str(store.compare_set("deeplda-job", "", new).decode())
+    if proposed is not None:
+        # Sets the key only if it does not exist yet.
+        return str(store.compare_set(_JOB, "", proposed).decode())
+    return str(store.get(_JOB).decode()) if store.check([_JOB]) else None
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import re
 import secrets
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -101,11 +101,10 @@ class RunFolder:
 
         Raises TrainingError if the folder was moved or replaced; the checkpoint is then in the moved folder.
         """
-        with self._output.subfolder("checkpoints") as checkpoints:
+        with self._in_place(), self._output.subfolder("checkpoints") as checkpoints:
             write_checkpoint(snapshot, checkpoints, name, self.identity, keep=_KEPT[name])
             if name == "best":
                 checkpoints.remove(_KEPT[name])
-        self._require_in_place()
 
     def latest(self) -> Snapshot | None:
         """Return the newest intact checkpoint, or None if none has been written yet.
@@ -141,7 +140,8 @@ class RunFolder:
 
     def log(self, row: Row) -> None:
         """Append a row to metrics.jsonl."""
-        self._output.append_lines("metrics.jsonl", f"{row.to_json()}\n".encode())
+        with self._in_place():
+            self._output.append_lines("metrics.jsonl", f"{row.to_json()}\n".encode())
 
     def keep_rows(self, epochs: int) -> None:
         """Remove rows beyond `epochs` epochs, and a last row that was cut off, from metrics.jsonl before resuming.
@@ -155,11 +155,18 @@ class RunFolder:
 
     def save_model(self, model: Writeable) -> None:
         """Write the model to its folder. Raises TrainingError if the run folder was moved or replaced."""
-        self._require_in_place()
-        with self._output.new_folder("model", ours=MODEL_FILES) as folder:
+        with self._in_place(), self._output.new_folder("model", ours=MODEL_FILES) as folder:
             model._write(folder)
 
-    def _require_in_place(self) -> None:
+    @contextmanager
+    def _in_place(self) -> Iterator[None]:
+        """Write in this block. Raises TrainingError if the folder was moved, replaced or deleted."""
+        try:
+            yield
+        except FileNotFoundError:
+            if self._output.is_still_at(self.path):
+                raise
+            raise TrainingError(f"{self.path} was deleted during the run, which is lost: train again") from None
         if not self._output.is_still_at(self.path):
             what = f"{self.path} was moved or replaced during the run; the state is saved in the folder that was moved"
             raise TrainingError(f"{what}: resume it there, with deeplda train --resume --run FOLDER")
@@ -244,13 +251,19 @@ def summary_row(path: Path) -> SummaryRow | None:
     return last if isinstance(last, SummaryRow) and (path / "model" / "model.json").exists() else None
 
 
-def find_run(run_id: str, parent: Path) -> Path | None:
+def run_id(path: Path) -> str | None:
+    """Return the id of a run; None if there is no run, or if it was started by a version without ids."""
+    try:
+        table = read_toml(path / "run.toml").get("run")
+    except InputError:
+        return None
+    found = table.get("id") if isinstance(table, dict) else None
+    return found if isinstance(found, str) else None
+
+
+def find_run(own_id: str, parent: Path) -> Path | None:
     """Return the run in the folder `parent` that has this id, or None if there is none."""
-    for file in sorted(parent.glob("*/run.toml")):
-        with suppress(InputError):
-            if read_toml(file).get("run") == {"id": run_id}:
-                return file.parent
-    return None
+    return next((file.parent for file in sorted(parent.glob("*/run.toml")) if run_id(file.parent) == own_id), None)
 
 
 def read_environment(path: Path) -> dict[str, object]:

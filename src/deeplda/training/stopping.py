@@ -52,6 +52,29 @@ def asked_to_stop(
 
 
 @contextmanager
+def interrupted_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP raise KeyboardInterrupt in this block, as Ctrl-C does, so that files are cleaned up.
+
+    Signals that are ignored stay ignored. In threads other than the main one, this has no effect.
+    """
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    alone = threading.current_thread() is threading.main_thread()
+    chosen = [number for number in STOP_SIGNALS if number != signal.SIGINT] if alone else []
+    before = {number: signal.getsignal(number) for number in chosen}
+    before = {number: handler for number, handler in before.items() if handler == signal.SIG_DFL}
+    for number in before:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
 def blocked_in_children(*signals: signal.Signals) -> Iterator[None]:
     """Block signals for good in the processes that are started in this block; this process gets them after the block.
 
