@@ -45,5 +45,6 @@ def test_a_failed_write_is_one_sentence(number, words):
     assert sentence.startswith(f"{words} (model.json); ")
 
 
-def test_other_failures_get_no_sentence():
-    assert unwritten(OSError(errno.EBADF, "Bad file descriptor")) is None
+def test_other_failures_of_the_system_are_one_sentence_too():
+    assert unwritten(OSError(errno.EIO, "Input/output error", "model.json")).startswith("failed: Input/output error")
+    assert unwritten(OSError("not from the system")) is None

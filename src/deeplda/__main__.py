@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 from deeplda.errors import InputError
@@ -21,7 +22,11 @@ def main() -> None:
     # Not at the top of the file, because it imports cyclopts.
     from deeplda.cli import main as run_command_line
 
-    run_command_line()
+    try:
+        run_command_line()
+    finally:
+        # The decision to exit is made; a further Ctrl-C would only interrupt the cleaning up.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 if __name__ == "__main__":

@@ -20,8 +20,8 @@ def pick_device(name: str) -> torch.device:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else torch.device(name)
         # Predictors compute in float64, which some devices lack.
         torch.zeros(1, dtype=torch.float64, device=device).item()
-    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
-        reason = str(error).splitlines()[0].partition(". ")[0]
+    except Exception as error:  # torch raises many types of error for a device that it does not have
+        reason = next(iter(str(error).splitlines()), type(error).__name__).partition(". ")[0]
         raise InputError(
             f"device {name!r} cannot be used ({reason})",
             need="a device on this machine that supports float64",

@@ -288,7 +288,10 @@ def test_a_redirect_is_followed_without_reading_its_body(
     assert server.sent < ENDLESS
 
 
-@pytest.mark.parametrize(("target", "says"), [("/loop", "TooManyRedirects"), ("/\xff", "UnicodeDecodeError")])
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [("/loop", "TooManyRedirects"), ("/\xff", "UnicodeDecodeError"), ("http://[::1", "ValueError|InvalidURL")],
+)
 def test_redirects_that_lead_nowhere(
     tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch, target: str, says: str
 ) -> None:
@@ -322,7 +325,13 @@ def test_a_redirect_never_leads_from_https_to_plain_http(
 
 
 @pytest.mark.parametrize(
-    "make", [lambda link, other: link.symlink_to(other), lambda link, _: os.mkfifo(link)], ids=["link", "pipe"]
+    "make",
+    [
+        lambda link, other: link.symlink_to(other),
+        lambda link, other: link.hardlink_to(other),
+        lambda link, _: os.mkfifo(link),
+    ],
+    ids=["link", "hard link", "pipe"],
 )
 def test_a_part_file_that_is_a_link_or_a_pipe_is_not_written_to(
     tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path, Path], None]

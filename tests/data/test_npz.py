@@ -213,3 +213,15 @@ def test_a_pipe_is_rejected_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.npz")
     with pytest.raises(InputError, match="Not a regular file"):
         read_npz(tmp_path / "pipe.npz")
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_a_header_that_unpacks_to_a_gigabyte_is_not_unpacked(tmp_path):
+    with zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        with archive.open("x_train.npy", "w", force_zip64=True) as member:
+            member.write(b"\x93NUMPY\x02\x00" + (2**30).to_bytes(4, "little"))
+            for _ in range(64):
+                member.write(b" " * 2**24)
+        archive.writestr("y_train.npy", b"")
+    with pytest.raises(InputError, match="cannot be read"):
+        read_npz(tmp_path / "x.npz")

@@ -93,6 +93,8 @@ def test_finished_stages_are_not_done_again(run, monkeypatch):
 
 
 def test_runs_share_their_stages(tmp_path, monkeypatch):
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
     run_to_end(settings(alpha=0.2), tmp_path / "first", QUIET, stages=tmp_path / "stages")
     assert sorted(path.name.split("-")[0] for path in (tmp_path / "stages").iterdir()) == ["autoencoder", "subclasses"]
     assert (tmp_path / "first" / "autoencoder").resolve().parent == (tmp_path / "stages").resolve()

@@ -9,6 +9,7 @@ import shutil
 import stat
 import tarfile
 import tempfile
+from http.cookiejar import DefaultCookiePolicy
 from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
@@ -101,7 +102,10 @@ def _download(url: str, remote: RemoteFile, file: Path, progress: bool) -> None:
     part = file.with_name(f"{file.name}.part")
     try:
         _request(url, part, remote.size, progress)
-    except (requests.RequestException, HTTPError, UnicodeError) as error:  # UnicodeError: in a redirect's address
+    except InputError:
+        raise
+    # Malformed answers and addresses end in a ValueError of the standard library.
+    except (requests.RequestException, HTTPError, ValueError) as error:
         what = f"the connection to {url} failed after {_part_size(part):,} bytes ({type(error).__name__})"
         raise InputError(f"{what}: run the same command again to resume") from None
     if _sha256(part) != remote.sha256:
@@ -123,8 +127,9 @@ def _part_size(part: Path) -> int:
         status = part.lstat()
     except FileNotFoundError:
         return 0
-    if not stat.S_ISREG(status.st_mode):
-        raise InputError(f"{part} is not a regular file, so it is not written to: remove it")
+    # A second name for the same file may be outside the data folder.
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+        raise InputError(f"{part} is not a regular file of its own, so it is not written to: remove it")
     return status.st_size
 
 
@@ -132,6 +137,10 @@ class _Session(requests.Session):
     """A session for one download, whose redirects cannot lead from https to plain http or fill the memory."""
 
     _encrypted = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
 
     def get_adapter(self, url: str) -> BaseAdapter:  # called for the first address and for every redirect
         encrypted = url.lower().startswith("https:")

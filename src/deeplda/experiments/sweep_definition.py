@@ -33,6 +33,7 @@ _LONGEST_NAME = 200
 # trained once, on classes.
 _WITHOUT_AXES: dict[object, set[str]] = {"dlda": {"alpha"}, "cce": {"subclasses"}, "gce": {"subclasses"}}
 
+_VALUES = str | bool | int | float | None
 # Settings by their names in run.toml, and the values on each axis of a grid.
 TrialSettings = dict[str, object]
 Grid = dict[str, list[object]]
@@ -85,6 +86,10 @@ class SweepDefinition(BaseModel):
                 raise ValueError(f"the grid has no values for {name}")
             if any(isinstance(value, list | dict) for value in values):
                 raise ValueError(f"the grid has a nested list for {name}: write its values in one list")
+        shared = ((name, [value]) for name, value in self.settings.items())
+        for name, values in (*shared, *self.axes()):
+            if strange := [value for value in values if not isinstance(value, _VALUES)]:
+                raise ValueError(f"{name} is {strange[0]!r}: need text, a number or a boolean")
         if sum(prod(map(len, grid.values())) for grid in self.grids) > _MOST_TRIALS:
             raise ValueError(f"the grid has more than {_MOST_TRIALS:,} trials: give fewer values")
         return self

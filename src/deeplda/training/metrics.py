@@ -118,7 +118,7 @@ class EpochRow(_Strict):
     loss: float
     steps: _AtLeastOne = 1
     learning_rate: _Rate
-    eigenvalues: list[float] | None = Field(None, min_length=1)
+    eigenvalues: list[float] | None = Field(None, min_length=1, max_length=100_000)
     selected: _Count | None = None
     dead_dims: _Count = 0
     validation: Scores | ReconstructionScores | None

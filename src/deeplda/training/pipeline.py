@@ -61,7 +61,8 @@ def run_to_end(
         stack.callback(progress.close)
         run = world.together(
             lambda: (
-                stack.enter_context(open_run(folder, config, data.fingerprint, new_id=new_id))
+                # The folder of a sweep's trial exists; if it is missing, it was moved while the data was read.
+                stack.enter_context(open_run(folder, config, data.fingerprint, new_id=new_id, create=stages is None))
                 if world.first
                 else MemoryRun()
             )

@@ -180,8 +180,11 @@ def open_run(
     *,
     wait: bool = False,
     new_id: str | None = None,
+    create: bool = True,
 ) -> Iterator[RunFolder]:
     """Open a run folder, creating it if it does not exist, and hold its lock while the block runs.
+
+    Without `create`, a missing folder is an InputError, because it was there before.
 
     A new run gets the id `new_id`, by default a random one, which it keeps when its folder is moved.
 
@@ -190,7 +193,7 @@ def open_run(
     """
     require_usable(path)
     try:
-        output = OutputFolder.open(path)
+        output = OutputFolder.open(path, create=create)
     except OSError as error:
         raise InputError(f"{path} cannot be written ({error.strerror}): choose another --run folder") from None
     with output, ExitStack() as stack:

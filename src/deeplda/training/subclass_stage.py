@@ -55,6 +55,9 @@ def find_subclasses(
         folder: the run folder; the autoencoder and the subclasses are saved there, and reused if they exist.
         stages: a folder shared by several runs; runs with the same data and settings reuse each other's results.
     """
+    if stages:
+        with OutputFolder.open(stages.parent, create=False) as sweep:
+            sweep.subfolder(stages.name).close()
     identity = _identity(config, data)
     places = [folder / "subclasses"] if folder else []
     places += [stages / f"subclasses-{identity}"] if stages else []
@@ -118,7 +121,7 @@ def read_clusters(place: Path, identity: str | None, data: Data) -> Clusters | N
 def _write_clusters(place: Path, identity: str, clusters: Clusters) -> None:
     """Write the subclasses atomically. If another run has written them first, its result is the same."""
     file = _SubclassFile(identity=identity, parents=clusters.map.parents, notes=clusters.notes)
-    with OutputFolder.open(place.parent) as parent, parent.new_folder(place.name, ours=_FILES) as folder:
+    with OutputFolder.open(place.parent, create=False) as parent, parent.new_folder(place.name, ours=_FILES) as folder:
         folder.write("subclasses.safetensors", save({"labels": clusters.labels, "centres": clusters.centres}))
         folder.write("subclasses.json", file.model_dump_json(indent=2) + "\n")
 
@@ -156,7 +159,7 @@ def _points(
         return autoencoder.embed(data.train.inputs, progress.watch)
     digest = hashlib.blake2b(f"{settings.to_toml()}{data.fingerprint}".encode(), digest_size=8).hexdigest()
     place = stages / f"autoencoder-{digest}" if stages else folder / "autoencoder"
-    with OutputFolder.open(place.parent) as parent:
+    with OutputFolder.open(place.parent, create=False) as parent:
         parent.subfolder(place.name).close()  # rejects a link
     with open_run(place, settings, data.fingerprint, wait=stages is not None) as run:
         if summary_row(place) is None:
