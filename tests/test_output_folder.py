@@ -152,6 +152,14 @@ def test_a_folder_with_foreign_files_is_not_replaced(folder):
     assert visible(folder) == ["model"]
 
 
+def test_a_folder_with_the_name_of_our_file_is_foreign(folder):
+    (folder.path / "model" / "weights").mkdir(parents=True)
+    (folder.path / "model" / "weights" / "thesis").write_text("precious")
+    with pytest.raises(InputError, match="did not write"), folder.new_folder("model", ours={"weights"}) as new:
+        new.write("weights", b"")
+    assert (folder.path / "model" / "weights" / "thesis").read_text() == "precious"
+
+
 def test_a_new_folder_does_not_replace_one(folder):
     (folder.path / "model").mkdir()
     with pytest.raises(InputError, match="already exists"), folder.new_folder("model", ours=None):

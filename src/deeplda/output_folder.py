@@ -184,7 +184,8 @@ class OutputFolder:
         if ours is None:
             raise InputError(f"{self.path / name} already exists: choose another name")
         with self._opened(name) as folder:
-            others = sorted(folder.names() - set(ours))
+            # We write no folders there, so a folder is not ours even if it has the name of one of our files.
+            others = sorted(other for other in folder.names() if other not in ours or folder._is_folder(other))
         if others:
             what = f"{self.path / name} contains {others[0]!r}, which deeplda did not write"
             raise InputError(f"{what}, so it is not replaced: move it, or choose another folder")
@@ -247,6 +248,10 @@ class OutputFolder:
                     f"{path} is a link or a file, need a folder: remove it, or name the folder itself"
                 ) from None
             raise
+
+    def _is_folder(self, name: str) -> bool:
+        where, at = self._at(name)
+        return stat.S_ISDIR(os.stat(where, follow_symlinks=False, **at).st_mode)
 
     def _require_replaceable(self, name: str) -> None:
         """Raise InputError if `name` is neither missing nor a file or link: renaming would destroy a device or pipe."""
