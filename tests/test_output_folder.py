@@ -348,6 +348,26 @@ def test_processes_that_save_to_the_same_folder_take_turns_and_readers_see_one_m
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "stop"]
 
 
+def test_a_reader_cannot_keep_a_writer_waiting_forever(tmp_path, monkeypatch):
+    """Anybody who may read a folder can lock it."""
+    monkeypatch.setattr(output_folder, "_WRITER_SECONDS", 0.05)
+    with (
+        unchanged(tmp_path / "model"),
+        OutputFolder.open(tmp_path) as folder,
+        pytest.warns(UserWarning, match="keeps .* locked"),
+        folder.new_folder("model", ours=None) as new,
+    ):
+        new.write("file", b"")
+    assert (tmp_path / "model" / "file").exists()
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b"])
+def test_only_names_of_entries_are_written(folder, name):
+    for use in (lambda: folder.write(name, b""), lambda: folder.new_folder(name, ours=None).__enter__()):
+        with pytest.raises(InputError, match="choose another one"):
+            use()
+
+
 def test_only_one_of_several_processes_can_save_a_new_model(tmp_path):
     """Without the lock both would find no folder, and the second would replace the first."""
     model, outcomes = small_model(), []

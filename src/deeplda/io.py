@@ -25,8 +25,9 @@ _LARGEST_TOML = 2**20
 # A key such as a.b.c with at least 32 parts. tomllib takes time and memory that grow with the square of their number.
 _DOTTED = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){31}""")
 
-# Settings, model cards and logs are small; a million class names fit.
-_SMALL = 64 * 2**20
+# Settings, model cards and logs are small; hundreds of thousands of class names fit. Parsed, they may take a hundred
+# times as much memory.
+_SMALL = 8 * 2**20
 
 
 def expanded(path: str | Path) -> Path:

@@ -44,8 +44,9 @@ _TEMPORARY = re.compile(r"\.deeplda-[0-9a-f]{16}\.(tmp|old)")
 _BLOCK = 4096
 # The number of attempts to take a lock, and the seconds between them; a status check holds a lock for a moment.
 _LOCK_ATTEMPTS, _LOCK_PAUSE = 3, 0.02
-# Time for which a reader waits while another process replaces the folder that it reads.
-_READER_SECONDS = 5.0
+# Time for which a reader waits while another process replaces the folder that it reads, and a writer for readers.
+# Anybody who may read a folder can lock it, so nobody waits forever.
+_READER_SECONDS, _WRITER_SECONDS = 5.0, 30.0
 
 
 class InUseError(InputError):
@@ -160,6 +161,8 @@ class OutputFolder:
             keep: a name for the previous folder, which is removed otherwise. With it, a complete folder exists under
                 one of the two names at every moment.
         """
+        self._at(name)
+        self.require_ours(name, ours)
         temporary = _temporary_name("tmp")
         where, at = self._at(temporary)
         os.mkdir(where, **at)
@@ -285,8 +288,8 @@ class OutputFolder:
 
     def _at(self, name: str) -> tuple[str | Path, dict[str, Any]]:
         """Return the name and the keyword with which functions of `os` find an entry of this folder."""
-        assert name not in ("", ".", "..")
-        assert "/" not in name
+        if name in ("", ".", "..") or "/" in name:
+            raise InputError(f"{self.path / name} is not the name of a file or folder: choose another one")
         return (self.path / name, {}) if self._descriptor is None else (name, {"dir_fd": self._descriptor})
 
     def _all_names(self) -> list[str]:
@@ -320,7 +323,10 @@ class OutputFolder:
         # A second descriptor: closing it releases the lock.
         with OutputFolder(self.path, os.open(".", os.O_RDONLY, dir_fd=self._descriptor)) as lock:
             assert lock._descriptor is not None
-            self._warn_if_unsupported(_flock(lock._descriptor, wait=True), "replaces folders in it")
+            taken = _flock_within(lock._descriptor, _WRITER_SECONDS)
+            self._warn_if_unsupported(taken, "replaces folders in it")
+            if taken is False:
+                _warn_once(f"another process keeps {self.path} locked, so folders in it are replaced without a lock")
             yield
 
     def _warn_if_unsupported(self, taken: bool | None, danger: str) -> None:
@@ -360,9 +366,7 @@ def unchanged(folder: Path) -> Iterator[None]:
         yield
         return
     try:
-        deadline = time.monotonic() + _READER_SECONDS
-        while _flock(descriptor, wait=False, shared=True) is False and time.monotonic() < deadline:
-            time.sleep(_LOCK_PAUSE)
+        _flock_within(descriptor, _READER_SECONDS, shared=True)
         yield
     finally:
         os.close(descriptor)
@@ -399,6 +403,14 @@ def _flock(descriptor: int, *, wait: bool, shared: bool = False) -> bool | None:
             raise
         return None
     return True
+
+
+def _flock_within(descriptor: int, seconds: float, *, shared: bool = False) -> bool | None:
+    """Lock as `_flock` does, but wait for other processes for at most this many seconds."""
+    deadline = time.monotonic() + seconds
+    while (taken := _flock(descriptor, wait=False, shared=shared)) is False and time.monotonic() < deadline:
+        time.sleep(_LOCK_PAUSE)
+    return taken
 
 
 def _write_all(stream: FileIO, content: bytes) -> None:
