@@ -358,6 +358,7 @@ def test_links_in_a_run_are_not_followed(tmp_path, name):
     place = run / name
     if place.is_dir():
         place.rmdir()
+    place.parent.mkdir(exist_ok=True)
     place.unlink(missing_ok=True)
     place.symlink_to(outside if name not in (".lock", "metrics.jsonl") else outside / "net.py")
     with (
@@ -406,6 +407,14 @@ def test_a_checkpoint_of_another_run_with_the_same_settings_is_refused(tmp_path)
     (tmp_path / "b" / "checkpoints").rename(tmp_path / "a" / "checkpoints")
     with open_run(tmp_path / "a", RunConfig(), "data") as run, pytest.raises(InputError, match="of a different run"):
         run.latest()
+
+
+def test_metrics_without_checkpoints_are_not_overwritten(tmp_path):
+    with open_run(tmp_path, RunConfig(), "data"):
+        (tmp_path / "metrics.jsonl").write_text("somebody's notes")
+    with open_run(tmp_path, RunConfig(), "data") as run, pytest.raises(InputError, match="metrics but no checkpoints"):
+        run.latest()
+    assert (tmp_path / "metrics.jsonl").read_text() == "somebody's notes"
 
 
 def test_a_kill_before_the_environment_is_written_is_made_up_for(tmp_path):

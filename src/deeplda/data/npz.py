@@ -21,6 +21,8 @@ from deeplda.io import open_regular
 from deeplda.memory import require_memory
 
 _LONGEST_HEADER = 2**16
+# Memory for numbering one label, whatever its stored dtype.
+_LABEL_BYTES = 32
 _PARTS = ("train", "val", "test")
 _MEMBERS = (*(f"{kind}_{part}" for part in _PARTS for kind in "xy"), "class_names")
 # A longer string is not the name of a class. NumPy pads all strings in an array to the longest.
@@ -110,6 +112,8 @@ def _checked_size(path: Path, archive: zipfile.ZipFile, name: str) -> int:
         raise _wrong(path, found, f"{size:,}")
     if dtype.kind == "U":
         return _TEXT_COPIES * size
+    if name.startswith("y_"):
+        return _LABEL_BYTES * math.prod(shape)
     # Feature vectors become float32, which may be larger than the stored dtype.
     return max(size, 4 * math.prod(shape)) if len(shape) == 2 else size
 
@@ -125,7 +129,7 @@ def _part(path: Path, part: str, arrays: dict[str, NDArray[Any]], labels: dict[s
 
 
 def _inputs(path: Path, name: str, array: NDArray[Any]) -> Inputs:
-    if array.ndim == 2:
+    if array.ndim == 2 and array.shape[1]:
         if array.dtype.kind not in "biuf":
             raise _wrong(path, f"{name} has dtype {array.dtype}", "numbers")
         with np.errstate(over="ignore"):  # overflow produces infinity, which is rejected below

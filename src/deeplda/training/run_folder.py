@@ -115,10 +115,17 @@ class RunFolder:
         found = self._first_intact("last", _KEPT["last"])
         if found is None and self.notes:
             raise InputError(f"{self.notes[0]}: this run cannot be resumed, so choose another --run folder")
+        if found is None and not (self.path / "checkpoints" / "best").exists() and self._has_metrics():
+            what = f"{self.path} has metrics but no checkpoints, so it cannot be resumed"
+            raise InputError(f"{what}: choose another --run folder")
         before, now = read_environment(self.path).get("threads"), torch.get_num_threads()
         if found is not None and isinstance(before, int) and before != now:
             self.notes.append(f"resuming with {now} threads instead of {before}, so the last digits may differ")
         return found
+
+    def _has_metrics(self) -> bool:
+        file = self.path / "metrics.jsonl"
+        return file.exists() and file.stat().st_size > 0
 
     def best(self) -> Snapshot:
         """Return the checkpoint with the best validation score."""
@@ -204,6 +211,12 @@ def open_run(
         except OSError as error:
             raise InputError(f"{path} cannot be written ({error.strerror}): choose another --run folder") from None
         require_usable(path)
+        output.require_ours("model", MODEL_FILES)
+        if "checkpoints" in output.names():
+            with output.subfolder("checkpoints") as checkpoints:
+                for name in (*_KEPT, *_KEPT.values()):
+                    checkpoints.require_ours(name, CHECKPOINT_FILES)
+                checkpoints.clean()
         if "run.toml" not in output.names():
             # This comes first: from now on, the folder is known as a run.
             output.write("run.toml", f'{config.to_toml()}\n[run]\nid = "{new_id or secrets.token_hex(8)}"\n')
@@ -211,11 +224,6 @@ def open_run(
             _require_same(path, config, data_fingerprint)
         if "environment.json" not in output.names():
             output.write("environment.json", json.dumps(_environment(data_fingerprint), indent=2) + "\n")
-        output.require_ours("model", MODEL_FILES)
-        with output.subfolder("checkpoints") as checkpoints:
-            for name in (*_KEPT, *_KEPT.values()):
-                checkpoints.require_ours(name, CHECKPOINT_FILES)
-            checkpoints.clean()
         output.clean()
         yield RunFolder(output, data_fingerprint)
 
