@@ -569,3 +569,14 @@ def test_members_of_negative_size_and_headers_without_end(tmp_path: Path) -> Non
         with pytest.raises(InputError, match=r"cannot be unpacked|unpacks to more"):
             unpack(tmp_path / name, tmp_path / "set", WANTED, 10_000)
     assert not (tmp_path / "set").exists()
+
+
+def test_an_archive_that_the_user_downloaded_is_kept(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = cifar_archive()
+    offer(server, monkeypatch, archive)
+    (tmp_path / ARCHIVE).write_bytes(archive)
+    fetch("cifar10", tmp_path, base_url=server.url, progress=False)
+    assert (tmp_path / ARCHIVE).read_bytes() == archive
+    assert server.ranges == []

@@ -154,3 +154,10 @@ def test_a_batch_that_cannot_fit_in_memory_is_rejected(monkeypatch):
     check_settings(RunConfig(batch_size=300), data, Two(size=2))
     check_settings(RunConfig(batch_size=300, chunk_size=100), data)
     check_settings(RunConfig(batch_size=300, precision="bfloat16"), data)
+
+
+def test_a_network_whose_training_cannot_fit_in_memory_is_rejected(monkeypatch):
+    data = load_data("digits")
+    monkeypatch.setattr("deeplda.memory.available_memory", lambda: 3 * 2**20)
+    with pytest.raises(InputError, match="network with its gradient and momentum does not fit in memory"):
+        check_settings(RunConfig(width=2), data)

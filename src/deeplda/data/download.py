@@ -69,10 +69,12 @@ def _fetch_files(known: KnownSet, root: Path, url: str, progress: bool) -> Path:
     try:
         for name, remote in known.downloads.items():
             file = (root if known.unpacked_bytes else folder) / name
-            _download(f"{url.rstrip('/')}/{name}", remote, file, progress)
+            ours = _download(f"{url.rstrip('/')}/{name}", remote, file, progress)
             if known.unpacked_bytes:
                 unpack(file, folder, known.archive_members(), known.unpacked_bytes)
-                file.unlink()
+                # An archive that was there before belongs to the user.
+                if ours:
+                    file.unlink()
     except OSError as error:
         found = f"{root} cannot be written to ({error.strerror})"
         raise InputError(found, need="a writable folder with enough space", do="pass a different --data-dir") from None
@@ -90,15 +92,17 @@ def _not_fetched(known: KnownSet, folder: Path, broken: FileCheck) -> InputError
     return InputError(f"{what}: put this file there yourself, because it cannot be downloaded")
 
 
-def _download(url: str, remote: RemoteFile, file: Path, progress: bool) -> None:
+def _download(url: str, remote: RemoteFile, file: Path, progress: bool) -> bool:
     """Download a file, unless it is already there and intact, through a `.part` file that a later call can resume.
+
+    Returns whether the file was downloaded.
 
     Raises InputError if the server fails or closes the connection early, in which case the `.part` file is kept, or if
     the server delivers other bytes than it should, in which case the file is removed.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     if file.is_file() and file.stat().st_size == remote.size and _sha256(file) == remote.sha256:
-        return
+        return False
     part = file.with_name(f"{file.name}.part")
     try:
         _request(url, part, remote.size, progress)
@@ -114,6 +118,7 @@ def _download(url: str, remote: RemoteFile, file: Path, progress: bool) -> None:
         what = f"the file from {url} has the wrong checksum and was removed"
         raise InputError(what, need=f"SHA-256 {remote.sha256}", do=do)
     part.replace(file)  # if this is a symbolic link, it is replaced, and its target stays as it is
+    return True
 
 
 def _sha256(file: Path) -> str:

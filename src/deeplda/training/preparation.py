@@ -23,6 +23,9 @@ from deeplda.training.config import LDA_OBJECTIVES, RunConfig
 from deeplda.training.parallel import ALONE, World
 from deeplda.training.trainee import model_card
 
+# Training holds the weights, their gradient, the momentum and, in a step, the update.
+_WEIGHT_COPIES = 4
+
 
 def read_data(config: RunConfig) -> Data:
     """Read the data for a run, with its label noise. Raises InputError if that fails."""
@@ -78,6 +81,9 @@ def _require_batch_memory(config: RunConfig, card: ModelCard, samples: int, worl
     This is a lower bound, so some batches that pass do not fit either.
     """
     network = outline_network(**card._architecture())
+    weights = sum(parameter.nbytes for parameter in network.parameters())
+    do = "lower --width, or use smaller samples"
+    require_memory(weights, "the network with its gradient and momentum", copies=_WEIGHT_COPIES, do=do)
     kept = sample_memory(network, card.sample_shape).kept // (2 if config.precision == "bfloat16" else 1)
     share = min(samples, config.batch_size) // world.size
     at_once = min(share, config.chunk_size or share)
