@@ -22,7 +22,7 @@ class Extra(NamedTuple):
 EXTRAS = {
     "cli": Extra(
         "command-line",
-        modules=("cyclopts", "rich", "matplotlib", "PIL", "pooch", "requests"),
+        modules=("cyclopts", "rich", "matplotlib", "PIL", "pooch", "requests", "urllib3"),
         commands=("train", "evaluate", "predict", "report", "doctor", "export", "network", "sweep", "table", "data"),
     ),
     "sweep": Extra("sweep", modules=("optuna", "sqlalchemy"), commands=("sweep",)),

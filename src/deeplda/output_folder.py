@@ -311,7 +311,9 @@ class OutputFolder:
         except OSError as error:
             if error.errno not in _UNSUPPORTED:
                 raise
-            what = f"the file system of {self.path} cannot flush folders to disk"
+            # Not the name of a temporary folder, so that the same message is printed once.
+            named = self.path.parent if _TEMPORARY.fullmatch(self.path.name) else self.path
+            what = f"the file system of {named} cannot flush folders to disk"
             _warn_once(f"{what}: after a power failure, the newest files may be missing")
 
     @contextmanager

@@ -164,9 +164,11 @@ class TrialQueue:
             if self._is_duplicate(attempt):
                 self._abandon(attempt, "duplicate")
                 continue
-            self.annotate(attempt, "worker", worker)
-            self.annotate(attempt, "machine", machine)
-            return attempt
+            # A worker that stalls here for too long is considered dead and loses the attempt.
+            with suppress(LostTrialError):
+                self.annotate(attempt, "worker", worker)
+                self.annotate(attempt, "machine", machine)
+                return attempt
         return None
 
     def _is_duplicate(self, mine: Attempt) -> bool:
