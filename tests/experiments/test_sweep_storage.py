@@ -60,3 +60,11 @@ def test_a_study_that_is_not_a_sweep_is_rejected(tmp_path):
     optuna.create_study(study_name="s", storage=storage, direction="minimize")
     with pytest.raises(InputError, match="not a deeplda sweep"):
         open_study("s", tmp_path, None, prune=False)
+
+
+def test_a_study_whose_name_is_not_text_is_rejected(tmp_path):
+    open_study("name", tmp_path, None, prune=False)
+    file = tmp_path / "journal.jsonl"
+    file.write_text(file.read_text().replace('"study_name":"name"', '"study_name":NaN'))
+    with pytest.raises(InputError, match="is not text"):
+        open_study("name", tmp_path, None, prune=False)

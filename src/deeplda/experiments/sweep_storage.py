@@ -42,6 +42,8 @@ def open_study(name: str, folder: Path, url: str | None, *, prune: bool) -> tupl
     storage = _journal(folder) if url is None else _database(url)
     if url is None and (there := storage.get_all_studies()):
         name = there[0].study_name
+        if not isinstance(name, str):
+            raise corrupt(folder, "the name of its study is not text")
     pruner = MedianPruner() if prune else NopPruner()
     study = optuna.create_study(
         study_name=name, storage=storage, direction="maximize", pruner=pruner, load_if_exists=True
