@@ -260,3 +260,9 @@ def test_folders_that_are_links_are_not_written(copied, outside, refused, name, 
         (copied / "metrics.jsonl").write_text("\n".join(rows) + "\n")
     assert "is a link" in (sentence := refused(*command, copied)) or "not an ordinary file" in sentence
     assert sorted(path.name for path in inside.iterdir()) == ["model.json", "weights.safetensors"]
+
+
+def test_a_comparison_does_not_replace_a_link_of_the_users_own(run, tmp_path, outside, refused):
+    (tmp_path / "page.html").symlink_to(outside / "letter")
+    assert "is a link" in refused("report", run, run, "--output", tmp_path / "page.html")
+    assert (tmp_path / "page.html").is_symlink()

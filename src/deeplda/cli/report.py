@@ -32,6 +32,9 @@ def report(
     file = output or (runs[0] / "report.html" if len(runs) == 1 else Path("report-compare.html"))
     if file.is_dir():
         raise InputError(f"{file} is a folder: pass a file as --output")
+    # In a run or sweep folder, a link is replaced; elsewhere, it belongs to the user.
+    if (output is not None or len(runs) > 1) and file.is_symlink():
+        raise InputError(f"{file} is a link: name the file itself")
     if output is not None and not output.parent.is_dir():
         raise InputError(f"{output.parent} does not exist: pass a file in an existing folder as --output")
 
