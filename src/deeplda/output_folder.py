@@ -11,6 +11,7 @@ which has no descriptors for folders, paths are used instead, nothing is locked,
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import re
 import secrets
@@ -119,13 +120,36 @@ class OutputFolder:
         A file or link with this name is replaced; the target of a link is not touched.
         """
         self._require_replaceable(name)
+        with self._written(content) as temporary:
+            self._rename(temporary, name)
+
+    def write_new(self, name: str, content: bytes | str) -> str:
+        """Write a file atomically under an unused name, and return this name.
+
+        From report.html, these are report.html, report-2.html, report-3.html and so on.
+        """
+        with self._written(content) as temporary:
+            stem, suffix = os.path.splitext(name)
+            for chosen in itertools.chain([name], (f"{stem}-{number}{suffix}" for number in itertools.count(2))):
+                try:
+                    # The empty file, which the next line replaces, keeps others from using the name.
+                    self._open_file(chosen, os.O_CREAT | os.O_EXCL).close()
+                except FileExistsError:
+                    continue
+                self._rename(temporary, chosen)
+                break
+        return chosen
+
+    @contextmanager
+    def _written(self, content: bytes | str) -> Iterator[str]:
+        """Write a temporary file, flushed to disk, and yield its name for the block to rename it."""
         self._remove_abandoned()
         temporary = _temporary_name("tmp")
         try:
             with self._open_file(temporary, os.O_CREAT | os.O_EXCL) as stream:
                 _flock(stream.fileno(), wait=False)
                 _write_all(stream, content.encode() if isinstance(content, str) else content)
-            self._rename(temporary, name)
+            yield temporary
         except BaseException:
             self.remove(temporary)
             raise
@@ -358,7 +382,7 @@ class OutputFolder:
         path, (where, at) = self.path / name, self._at(name)
         try:
             if self._descriptor is None and path.is_symlink():
-                raise OSError(errno.ELOOP, "")
+                raise OSError(errno.EEXIST if flags & os.O_EXCL else errno.ELOOP, "")
             descriptor = os.open(where, flags | access | _NO_LINK | _NO_WAIT, 0o666, **at)
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
