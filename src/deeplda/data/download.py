@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import filecmp
 import gzip
 import hashlib
 import os
@@ -115,12 +114,15 @@ def _fetch_file(
 
 def _put_in_place(staged: OutputFolder, output: OutputFolder) -> None:
     """Move all files into the set's folder. Files of the same name that are different are kept under a new name."""
+    renamed: dict[Path, str] = {}
     for name in sorted(staged.names()):
         file = output.path / name
-        if file.is_file() and filecmp.cmp(file, staged.path / name, shallow=False):
+        if file.is_file() and _sha256(file) == _sha256(staged.path / name):
             continue
         if kept := output.take(staged, name):
-            warnings.warn(f"{file} was not the file of the data set; it is kept as {kept}", UserWarning, stacklevel=2)
+            renamed[file] = kept
+    for file, kept in renamed.items():
+        warnings.warn(f"{file} was not the file of the data set; it is kept as {kept}", UserWarning, stacklevel=2)
 
 
 def _not_fetched(known: KnownSet, folder: Path, broken: FileCheck) -> InputError:
@@ -168,10 +170,12 @@ def _downloaded(
 
 def _is_intact(file: Path, remote: RemoteFile) -> bool:
     """Return whether a file is the one on the server. It may be a link, because it is only read."""
-    if not file.is_file() or file.stat().st_size != remote.size:
-        return False
+    return file.is_file() and file.stat().st_size == remote.size and _sha256(file) == remote.sha256
+
+
+def _sha256(file: Path) -> str:
     with open_regular(file) as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest() == remote.sha256
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _size(stream: BufferedRandom) -> int:
