@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import warnings
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -195,6 +196,96 @@ def test_what_a_killed_process_left_is_not_counted_and_is_cleaned(folder):
     assert folder.names() == {".deeplda.tmp"}
     folder.clean()
     assert visible(folder) == [".deeplda.tmp"]
+
+
+ABANDONED = ".deeplda-00000000000000aa.tmp"
+
+
+@pytest.mark.parametrize("use", ["write", "new_folder"])
+def test_what_a_killed_process_left_is_removed_by_the_next_writer(tmp_path, use):
+    """But not what another process is still writing, which is new or locked, and nothing with another name."""
+    new, written = ".deeplda-00000000000000bb.tmp", ".deeplda-00000000000000cc.tmp"
+    for name in (ABANDONED, "mine.tmp"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "half").write_text("half")
+    for name in (new, written):
+        (tmp_path / name).touch()
+    for name in (ABANDONED, "mine.tmp", written):
+        os.utime(tmp_path / name, (0, 0))
+    with OutputFolder.open(tmp_path) as folder, folder.locked(written):
+        if use == "write":
+            folder.write("made", b"")
+        else:
+            with folder.new_folder("made", ours=None):
+                pass
+        assert visible(folder) == [new, written, "made", "mine.tmp"]
+
+
+def test_temporary_files_and_folders_are_locked_while_they_are_written(tmp_path, monkeypatch):
+    """Otherwise a slow writer would lose its file to the next one."""
+    monkeypatch.setattr(output_folder, "_ABANDONED_SECONDS", -1.0)
+    real = output_folder._write_all
+
+    def write(stream, content):
+        monkeypatch.setattr(output_folder, "_write_all", real)
+        with OutputFolder.open(tmp_path) as other:
+            other.write("second", b"2")
+        real(stream, content)
+
+    monkeypatch.setattr(output_folder, "_write_all", write)
+    with OutputFolder.open(tmp_path) as folder:
+        folder.write("first", b"1")
+        with folder.new_folder("third", ours=None) as new:
+            folder.write("second", b"2")
+            new.write("state", b"3")
+        assert visible(folder) == ["first", "second", "third"]
+        assert (tmp_path / "third" / "state").read_bytes() == b"3"
+
+
+def test_a_new_file_overwrites_nothing(folder, monkeypatch):
+    (folder.path / "page.html").symlink_to(folder.path.parent / "nowhere")
+    (folder.path / "page-2.html").write_text("mine")
+    assert folder.write_new("page.html", "new") == "page-3.html"
+    assert (folder.path / "page-3.html").read_text() == "new"
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(output_folder, "_write_all", full)
+    with pytest.raises(OSError, match="No space"):
+        folder.write_new("page.html", "new")
+    assert visible(folder) == ["page-2.html", "page-3.html", "page.html"]
+
+
+@pytest.mark.parametrize("planted", [Path.mkdir, os.mkfifo, Path.touch, lambda path: path.symlink_to(path.parent)])
+def test_a_file_that_is_taken_from_another_folder_overwrites_nothing(folder, planted):
+    place = folder.path / "file"
+    planted(place)
+    before = place.lstat()
+    with folder.scratch() as scratch:
+        with scratch.create("file") as stream:
+            stream.write(b"new")
+        with pytest.raises(FileExistsError), scratch.create("file"):
+            pass
+        kept = folder.take(scratch, "file")
+    assert place.read_bytes() == b"new"
+    assert os.path.samestat((folder.path / kept).lstat(), before)
+    assert visible(folder) == ["file", kept]
+
+
+def test_a_resumable_file_keeps_its_contents_and_is_removed_if_it_is_empty(folder):
+    with suppress(KeyboardInterrupt), folder.resumable("part") as stream:
+        stream.write(b"half")
+        raise KeyboardInterrupt
+    with folder.resumable("part") as stream:
+        assert stream.read() == b"half"
+        stream.seek(0)
+        stream.truncate()
+    assert visible(folder) == []
+    with folder.resumable("part"):
+        (folder.path / "part").unlink()
+        (folder.path / "part").touch()
+    assert visible(folder) == ["part"], "a file that somebody else has put there is not removed"
 
 
 def test_half_a_line_is_removed_before_lines_are_appended(folder):

@@ -11,6 +11,7 @@ which has no descriptors for folders, paths are used instead, nothing is locked,
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import re
 import secrets
@@ -21,7 +22,7 @@ import warnings
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
-from io import FileIO
+from io import BufferedRandom, BufferedWriter, FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -42,8 +43,13 @@ _NO_LOCK = frozenset(
 # Our temporary names: "tmp" until a new file or folder is in place, "old" for a replaced folder until it is removed.
 _TEMPORARY = re.compile(r"\.deeplda-[0-9a-f]{16}\.(tmp|old)")
 _BLOCK = 4096
-# The number of attempts to take a lock, and the seconds between them; a status check holds a lock for a moment.
-_LOCK_ATTEMPTS, _LOCK_PAUSE = 3, 0.02
+# Seconds between two attempts to take a lock, and for which they are repeated: a status check holds it for a moment.
+_LOCK_PAUSE, _LOCK_SECONDS = 0.02, 0.05
+# Time for which a process waits for a lock without a message.
+_SILENT_SECONDS = 2.0
+# A process holds the lock of its temporary file or folder, but it takes a moment from creating it to locking it, and
+# from closing it to renaming it. So only older ones are removed.
+_ABANDONED_SECONDS = 3600.0
 # Time for which a reader waits while another process replaces the folder that it reads, and a writer for readers.
 # Anybody who may read a folder can lock it, so nobody waits forever.
 _READER_SECONDS, _WRITER_SECONDS = 5.0, 30.0
@@ -114,15 +120,82 @@ class OutputFolder:
         A file or link with this name is replaced; the target of a link is not touched.
         """
         self._require_replaceable(name)
+        with self._written(content) as temporary:
+            self._rename(temporary, name)
+
+    def write_new(self, name: str, content: bytes | str) -> str:
+        """Write a file atomically under an unused name, and return this name.
+
+        From report.html, these are report.html, report-2.html, report-3.html and so on.
+        """
+        with self._written(content) as temporary:
+            stem, suffix = os.path.splitext(name)
+            for chosen in itertools.chain([name], (f"{stem}-{number}{suffix}" for number in itertools.count(2))):
+                try:
+                    # The empty file, which the next line replaces, keeps others from using the name.
+                    self._open_file(chosen, os.O_CREAT | os.O_EXCL).close()
+                except FileExistsError:
+                    continue
+                self._rename(temporary, chosen)
+                break
+        return chosen
+
+    @contextmanager
+    def _written(self, content: bytes | str) -> Iterator[str]:
+        """Write a temporary file, flushed to disk, and yield its name for the block to rename it."""
+        self._remove_abandoned()
         temporary = _temporary_name("tmp")
         try:
             with self._open_file(temporary, os.O_CREAT | os.O_EXCL) as stream:
+                _flock(stream.fileno(), wait=False)
                 _write_all(stream, content.encode() if isinstance(content, str) else content)
-            self._rename(temporary, name)
+            yield temporary
         except BaseException:
             self.remove(temporary)
             raise
         self._sync()
+
+    @contextmanager
+    def create(self, name: str) -> Iterator[BufferedWriter[FileIO]]:
+        """Open a new file to write it piece by piece; it is flushed to disk at the end.
+
+        Raises FileExistsError if there is anything with this name. To replace a file, create it in a `scratch` folder.
+        """
+        with BufferedWriter(self._open_file(name, os.O_CREAT | os.O_EXCL)) as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+
+    @contextmanager
+    def resumable(self, name: str) -> Iterator[BufferedRandom]:
+        """Open a file of ours with what an earlier process has written, or create it, and remove it if it ends empty.
+
+        The stream stays with the file that was opened, whatever appears under its name in the meantime.
+        """
+        file = self._open_file(name, os.O_CREAT)
+        opened, (where, at) = os.fstat(file.fileno()), self._at(name)
+        try:
+            with BufferedRandom(file) as stream:
+                yield stream
+        finally:
+            with suppress(FileNotFoundError):
+                found = os.stat(where, follow_symlinks=False, **at)
+                if found.st_size == 0 and os.path.samestat(opened, found):
+                    os.unlink(where, **at)
+
+    def take(self, source: OutputFolder, name: str) -> str | None:
+        """Move a file from another open folder into this one without overwriting anything.
+
+        Whatever has this name is renamed; returns its new name, or None if there was nothing.
+        """
+        kept = None
+        if name in self._all_names():
+            # The name is random, so that nobody can have prepared it: renaming would replace a file.
+            kept = f"{name}.replaced-{secrets.token_hex(8)}"
+            self._rename(name, kept)
+        self._rename(name, name, source)
+        self._sync()
+        return kept
 
     def append_lines(self, name: str, lines: bytes) -> None:
         """Append complete lines to a file, which is created if needed, and flush it to disk.
@@ -146,7 +219,7 @@ class OutputFolder:
         Keep the block short, because it makes such processes wait. Without locks, the last line may be incomplete.
         """
         with self._open_file(name, 0, access=os.O_RDONLY) as stream:
-            _flock(stream.fileno(), wait=True, shared=True)
+            self._wait_for_lock(name, stream, shared=True)
             yield stream
 
     @contextmanager
@@ -162,20 +235,33 @@ class OutputFolder:
                 one of the two names at every moment.
         """
         self._at(name)
-        self.require_ours(name, ours)
+        replaced = (name,) if keep is None else (name, keep)
+        self._require_all_ours(replaced, ours)
+        with self.scratch() as folder:
+            yield folder
+            folder._sync()
+            with self._exclusive():
+                self._require_all_ours(replaced, ours)
+                self._exchange(folder.path.name, name, keep)
+
+    @contextmanager
+    def scratch(self) -> Iterator[OutputFolder]:
+        """Yield an empty temporary folder, which is removed at the end, unless it was renamed."""
+        self._remove_abandoned()
         temporary = _temporary_name("tmp")
         where, at = self._at(temporary)
         os.mkdir(where, **at)
         try:
             with self._opened(temporary) as folder:
+                if folder._descriptor is not None:
+                    _flock(folder._descriptor, wait=False)
                 yield folder
-                folder._sync()
-            with self._exclusive():
-                self.require_ours(name, ours)
-                self._exchange(temporary, name, keep)
-        except BaseException:
+        finally:
             self.remove(temporary)
-            raise
+
+    def _require_all_ours(self, names: Collection[str], ours: Collection[str] | None) -> None:
+        for name in names:
+            self.require_ours(name, ours)
 
     def require_ours(self, name: str, ours: Collection[str] | None) -> None:
         """Raise InputError if a folder `name` exists and contains anything but the names in `ours`.
@@ -214,16 +300,39 @@ class OutputFolder:
         """Hold the lock of the file `name`, which is created, while the block runs.
 
         The system releases the lock however the process ends. Raises InUseError if another process holds it; with
-        `wait`, waits for that process.
+        `wait`, waits for that process, and prints a message if that takes longer than a moment.
         """
         with self._open_file(name, os.O_CREAT) as stream:
-            attempts = 1 if wait else _LOCK_ATTEMPTS
-            while (taken := _flock(stream.fileno(), wait=wait)) is False and (attempts := attempts - 1):
-                time.sleep(_LOCK_PAUSE)
+            taken = self._wait_for_lock(name, stream) if wait else _flock_within(stream.fileno(), _LOCK_SECONDS)
             if taken is False:
                 raise InUseError(f"{self.path} is in use by another process")
             self._warn_if_unsupported(taken, "writes to it")
             yield
+
+    def _wait_for_lock(self, name: str, stream: FileIO, *, shared: bool = False) -> bool | None:
+        taken = _flock_within(stream.fileno(), _SILENT_SECONDS, shared=shared)
+        if taken is False:
+            _warn_once(f"waiting for another process that keeps {self.path / name} locked")
+            taken = _flock(stream.fileno(), wait=True, shared=shared)
+        return taken
+
+    def _remove_abandoned(self) -> None:
+        """Remove temporary files and folders of processes that were killed. This is safe without a lock."""
+        for name in self._all_names():
+            if _TEMPORARY.fullmatch(name) and self._is_abandoned(name):
+                self.remove(name)
+
+    def _is_abandoned(self, name: str) -> bool:
+        where, at = self._at(name)
+        try:
+            descriptor = os.open(where, os.O_RDONLY | _NO_LINK | _NO_WAIT, **at)
+        except OSError:
+            return False
+        try:
+            old = time.time() - os.fstat(descriptor).st_mtime > _ABANDONED_SECONDS
+            return old and _flock(descriptor, wait=False) is True
+        finally:
+            os.close(descriptor)
 
     def _exchange(self, temporary: str, name: str, keep: str | None) -> None:
         old = _temporary_name("old")
@@ -273,7 +382,7 @@ class OutputFolder:
         path, (where, at) = self.path / name, self._at(name)
         try:
             if self._descriptor is None and path.is_symlink():
-                raise OSError(errno.ELOOP, "")
+                raise OSError(errno.EEXIST if flags & os.O_EXCL else errno.ELOOP, "")
             descriptor = os.open(where, flags | access | _NO_LINK | _NO_WAIT, 0o666, **at)
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
@@ -295,10 +404,11 @@ class OutputFolder:
     def _all_names(self) -> list[str]:
         return os.listdir(self.path if self._descriptor is None else self._descriptor)
 
-    def _rename(self, source: str, target: str) -> None:
-        (before, at), (after, _) = self._at(source), self._at(target)
+    def _rename(self, source: str, target: str, source_folder: OutputFolder | None = None) -> None:
+        folder = source_folder or self
+        (before, at), (after, _) = folder._at(source), self._at(target)
         if at:
-            os.rename(before, after, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
+            os.rename(before, after, src_dir_fd=folder._descriptor, dst_dir_fd=self._descriptor)
         else:
             os.replace(before, after)
 

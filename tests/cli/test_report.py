@@ -61,6 +61,20 @@ def test_runs_are_compared(home, capsys, arguments, file):
     assert (home / file).read_text().count('class="scatter"') == 2
 
 
+def test_a_comparison_without_an_output_overwrites_nothing(home, tmp_path, monkeypatch, capsys):
+    runs = [str(home / "sweep" / "trials" / name) for name in ("one", "two")]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "report-compare.html").write_text("mine")
+    (tmp_path / "report-compare-2.html").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "report-compare-3.html").mkdir()
+    for number in (4, 5):
+        main(["report", *runs])
+        assert capsys.readouterr().out == f"wrote report-compare-{number}.html\n"
+        assert (tmp_path / f"report-compare-{number}.html").read_text().count('class="scatter"') == 2
+    assert (tmp_path / "report-compare.html").read_text() == "mine"
+    assert not (tmp_path / "elsewhere").exists()
+
+
 @pytest.mark.parametrize("lost", ["first", "all"])
 def test_lost_epochs_are_reported(home, tmp_path, lost, capsys):
     run = tmp_path / "run"

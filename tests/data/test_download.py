@@ -3,12 +3,14 @@
 Archives are unpacked completely or not at all, and only inside their folder.
 """
 
+import errno
 import gzip
 import hashlib
 import io
 import lzma
 import os
 import re
+import shutil
 import struct
 import tarfile
 from collections.abc import Callable, Iterator
@@ -31,8 +33,10 @@ from deeplda.data.download import unpack
 from deeplda.data.known_sets import KNOWN_SETS
 from deeplda.data.layouts import RemoteFile
 from deeplda.errors import InputError
+from deeplda.output_folder import OutputFolder
 
 ARCHIVE = "cifar-10-binary.tar.gz"
+PART = f"cifar-10-batches-bin/{ARCHIVE}.deeplda-part"
 # More bytes than the buffers of a connection hold, so a client that stops reading also stops the server.
 ENDLESS = 2**27
 
@@ -153,15 +157,28 @@ def tiny_idx(name: str) -> bytes:
     return gzip.compress(struct.pack(f">HBB{len(shape)}I", 0, 8, len(shape), *shape) + bytes(range(10)))
 
 
-def names(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir()}
+def files_in(root: Path) -> set[str]:
+    """All files below a folder, without locks."""
+    found = {path for path in root.rglob("*") if path.name != ".lock" and not path.is_dir()}
+    return {path.relative_to(root).as_posix() for path in found}
+
+
+MEMBERS = {f"data_batch_{i}.bin" for i in range(1, 6)} | {"test_batch.bin", "batches.meta.txt"}
+UNPACKED = {f"cifar-10-batches-bin/{name}" for name in MEMBERS}
+
+
+def plant(path: Path, content: bytes) -> Path:
+    """Write a file and the folders that it is in."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
 
 
 def test_fetch_unpacks_and_load_reads(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     offer(server, monkeypatch, cifar_archive())
     folder = fetch("cifar10", tmp_path, base_url=server.url, progress=False)
     assert folder == tmp_path / "cifar-10-batches-bin"
-    assert names(tmp_path) == {"cifar-10-batches-bin"}
+    assert files_in(tmp_path) == UNPACKED
     data = load_data("cifar10", data_dir=tmp_path)
     assert data.class_names == tuple("abcdefghij")
     assert all((image == label).all() for image, label in zip(data.train.inputs, data.train.labels, strict=True))
@@ -170,23 +187,24 @@ def test_fetch_unpacks_and_load_reads(tmp_path: Path, server: Server, monkeypatc
     for broken in ("test_batch.bin", "batches.meta.txt"):
         (folder / broken).write_bytes(b"cut")
         assert not all(row.ok for row in check_data("cifar10", tmp_path))
-        fetch("cifar10", tmp_path, base_url=server.url.rstrip("/"), progress=False)
+        with pytest.warns(UserWarning, match=f"{broken} was not the file of the data set; it is kept as {broken}"):
+            fetch("cifar10", tmp_path, base_url=server.url.rstrip("/"), progress=False)
         assert load_data("cifar10", data_dir=tmp_path).fingerprint == data.fingerprint
 
 
 def test_an_interrupted_download_resumes(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     offer(server, monkeypatch, cifar_archive())
     server.cuts = [100_000, 60_000]
-    part, kept = tmp_path / f"{ARCHIVE}.part", [0]
+    part, kept = tmp_path / PART, [0]
     for _ in range(2):
         with pytest.raises(InputError, match=r"failed after [\d,]+ bytes .*to resume"):
             fetch("cifar10", tmp_path, base_url=server.url, progress=False)
-        assert names(tmp_path) == {part.name}
+        assert files_in(tmp_path) == {PART}
         kept.append(part.stat().st_size)
     fetch("cifar10", tmp_path, base_url=server.url, progress=False)
     assert 0 < kept[1] <= 100_000 < kept[2] <= kept[1] + 60_000
     assert server.ranges == [None, f"bytes={kept[1]}-", f"bytes={kept[2]}-"]
-    assert names(tmp_path) == {"cifar-10-batches-bin"}
+    assert files_in(tmp_path) == UNPACKED
 
 
 def test_without_ranges_the_download_starts_again(
@@ -194,7 +212,7 @@ def test_without_ranges_the_download_starts_again(
 ) -> None:
     offer(server, monkeypatch, cifar_archive())
     server.knows_ranges = False
-    (tmp_path / f"{ARCHIVE}.part").write_bytes(b"something else")
+    plant(tmp_path / PART, b"something else")
     fetch("cifar10", tmp_path, base_url=server.url, progress=False)
     assert server.ranges == ["bytes=14-"]
 
@@ -204,10 +222,10 @@ def test_a_part_file_that_is_complete_or_too_long(
     tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch, excess: bytes
 ) -> None:
     offer(server, monkeypatch, cifar_archive())
-    (tmp_path / f"{ARCHIVE}.part").write_bytes(server.files[ARCHIVE] + excess)
+    plant(tmp_path / PART, server.files[ARCHIVE] + excess)
     fetch("cifar10", tmp_path, base_url=server.url, progress=False)
     assert server.ranges == ([None] if excess else []), "a complete file is not requested, a longer one starts over"
-    assert names(tmp_path) == {"cifar-10-batches-bin"}
+    assert files_in(tmp_path) == UNPACKED
 
 
 def test_a_file_with_a_wrong_checksum_is_removed(
@@ -217,7 +235,7 @@ def test_a_file_with_a_wrong_checksum_is_removed(
     server.files[ARCHIVE] = server.files[ARCHIVE][:-8] + b"tampered"
     with pytest.raises(InputError, match="checksum and was removed, need SHA-256"):
         fetch("cifar10", tmp_path, base_url=server.url, progress=False)
-    assert names(tmp_path) == set()
+    assert files_in(tmp_path) == set()
 
 
 @pytest.mark.parametrize("change", [b"more", None])
@@ -228,12 +246,12 @@ def test_a_server_that_announces_another_size_is_not_read(
     offer(server, monkeypatch, cifar_archive())
     intact = server.files[ARCHIVE]
     server.files[ARCHIVE] = intact + change if change else intact[:-4]
-    part = tmp_path / f"{ARCHIVE}.part"
+    part = tmp_path / PART
     for kept in (b"", intact[:1000]):
-        part.write_bytes(kept)
+        plant(part, kept)
         with pytest.raises(InputError, match=f"delivers {len(server.files[ARCHIVE]):,} bytes, need {len(intact):,}"):
             fetch("cifar10", tmp_path, base_url=server.url, progress=False)
-        assert part.read_bytes() == kept
+        assert (part.read_bytes() if kept else files_in(tmp_path)) == (kept or set())
     server.files[ARCHIVE] = intact
     fetch("cifar10", tmp_path, base_url=server.url, progress=False)
     assert server.ranges == [None, "bytes=1000-", "bytes=1000-"]
@@ -247,7 +265,7 @@ def test_a_download_stops_at_the_size_of_the_file(
     server.announces = False
     with pytest.raises(InputError, match=f"delivers more bytes, need {len(server.files[ARCHIVE]):,}"):
         fetch("cifar10", tmp_path, base_url=server.url, progress=False)
-    assert names(tmp_path) == set()
+    assert files_in(tmp_path) == set()
     assert server.sent < ENDLESS
 
 
@@ -264,7 +282,7 @@ def test_a_part_file_that_the_server_has_no_more_bytes_for(
     tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offer(server, monkeypatch, cifar_archive())
-    (tmp_path / f"{ARCHIVE}.part").write_bytes(bytes(100_000))
+    plant(tmp_path / PART, bytes(100_000))
     server.files[ARCHIVE], intact = b"cut", server.files[ARCHIVE]
     with pytest.raises(InputError, match=f"delivers 3 bytes, need {len(intact):,}"):
         fetch("cifar10", tmp_path, base_url=server.url, progress=False)
@@ -339,45 +357,129 @@ def test_a_part_file_that_is_a_link_or_a_pipe_is_not_written_to(
     offer(server, monkeypatch, cifar_archive())
     other = tmp_path / "other"
     other.write_bytes(b"precious")
-    make(tmp_path / f"{ARCHIVE}.part", other)
-    with pytest.raises(InputError, match=rf"{ARCHIVE}\.part is not a regular file.*remove it"):
+    (tmp_path / PART).parent.mkdir()
+    make(tmp_path / PART, other)
+    with pytest.raises(InputError, match=rf"{ARCHIVE}\.deeplda-part is not an ordinary file.*remove it"):
         fetch("cifar10", tmp_path, base_url=server.url, progress=False)
     assert other.read_bytes() == b"precious"
     assert server.ranges == []
 
 
-def test_a_link_planted_during_the_request_is_not_followed(
-    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("before", [b"", b"half a download"], ids=["new", "resumed"])
+@pytest.mark.parametrize("kind", [Path.symlink_to, Path.hardlink_to])
+def test_a_link_planted_during_the_request_is_not_written_through(
+    tmp_path: Path,
+    server: Server,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: Callable[[Path, Path], None],
+    before: bytes,
 ) -> None:
-    offer(server, monkeypatch, cifar_archive())
-    other = tmp_path / "other"
+    archive = cifar_archive()
+    offer(server, monkeypatch, archive)
+    other = plant(tmp_path / "outside" / "other", b"precious")
+    part = plant(tmp_path / "data" / PART, archive[: len(before)])
 
     def send(adapter: HTTPAdapter, request: requests.PreparedRequest, **options: Any) -> requests.Response:
-        (tmp_path / f"{ARCHIVE}.part").symlink_to(other)
+        part.unlink()
+        kind(part, other)
         return real(adapter, request, **options)
 
     real = HTTPAdapter.send
     monkeypatch.setattr(HTTPAdapter, "send", send)
-    with pytest.raises(InputError, match="cannot be written"):
-        fetch("cifar10", tmp_path, base_url=server.url, progress=False)
-    assert not other.exists()
+    fetch("cifar10", tmp_path / "data", base_url=server.url, progress=False)
+    assert other.read_bytes() == part.read_bytes() == b"precious"
+    assert files_in(tmp_path / "data") == {*UNPACKED, PART}, "the link is not ours, so it stays"
 
 
 @pytest.mark.parametrize("target", ["other", "/dev/zero"])
-def test_a_link_in_place_of_a_file_is_replaced(
+def test_a_link_in_place_of_a_file_is_kept_under_another_name(
     tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch, target: str
 ) -> None:
     server.files = files = {name: tiny_idx(name) for name in KNOWN_SETS["mnist"].downloads}
     expect(monkeypatch, "mnist", files)
-    other = tmp_path / "other"
-    other.write_bytes(b"precious")
+    other = plant(tmp_path / "other", b"precious")
     (tmp_path / "mnist").mkdir()
     for name in files:
         (tmp_path / "mnist" / name).symlink_to(tmp_path / target)
-    folder = fetch("mnist", tmp_path, base_url=server.url, progress=False)
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == files
-    assert not any(map(Path.is_symlink, folder.iterdir()))
+    with pytest.warns(UserWarning, match="it is kept as"):
+        folder = fetch("mnist", tmp_path, base_url=server.url, progress=False)
+    links = set(filter(Path.is_symlink, folder.iterdir()))
+    assert {path.name: path.read_bytes() for path in set(folder.iterdir()) - links} == files | {".lock": b""}
+    assert {link.name.partition(".replaced-")[0] for link in links} == set(files)
     assert other.read_bytes() == b"precious"
+
+
+def test_a_linked_data_set_is_read_but_not_written(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(server, monkeypatch, cifar_archive())
+    target = fetch("cifar10", tmp_path / "shared", base_url=server.url, progress=False)
+    (tmp_path / "data").mkdir()
+    link = tmp_path / "data" / "cifar-10-batches-bin"
+    link.symlink_to(target)
+    assert fetch("cifar10", tmp_path / "data", progress=False) == link
+    (target / "test_batch.bin").write_bytes(b"mine")
+    before = files_in(tmp_path)
+    with pytest.raises(InputError, match=rf"{link} is a link.*need a folder: remove the link"):
+        fetch("cifar10", tmp_path / "data", base_url=server.url, progress=False)
+    assert (target / "test_batch.bin").read_bytes() == b"mine"
+    assert files_in(tmp_path) == before
+    assert len(server.ranges) == 1
+
+
+@pytest.mark.parametrize("name", ["cifar10", "mnist"])
+def test_files_of_the_user_are_kept(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Archives and `.part` files with other contents as they are, and files of the set under another name."""
+    server.files = files = {ARCHIVE: cifar_archive()}
+    if name == "mnist":
+        server.files = files = {file: tiny_idx(file) for file in KNOWN_SETS["mnist"].downloads}
+    expect(monkeypatch, name, files)
+    folder = tmp_path / KNOWN_SETS[name].folders[0]
+    own = {tmp_path / file: b"mine" for file in files} | {tmp_path / f"{file}.part": b"also mine" for file in files}
+    own[folder / "notes.txt"] = b"notes"
+    for path, content in own.items():
+        plant(path, content)
+    replaced = plant(folder / ("data_batch_1.bin" if name == "cifar10" else "train-labels-idx1-ubyte.gz"), b"my own")
+    with pytest.warns(UserWarning, match=f"{replaced} was not the file of the data set; it is kept as"):
+        fetch(name, tmp_path, base_url=server.url, progress=False)
+    assert {path: path.read_bytes() for path in own} == own
+    (kept,) = folder.glob("*.replaced-*")
+    assert kept.read_bytes() == b"my own"
+    assert all(row.ok for row in check_data(name, tmp_path))
+
+
+def test_two_processes_do_not_fetch_the_same_set_at_once(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(server, monkeypatch, cifar_archive())
+    with (
+        OutputFolder.open(tmp_path / "cifar-10-batches-bin") as folder,
+        folder.locked(".lock"),
+        pytest.raises(InputError, match="in use by another process: wait until it has fetched cifar10"),
+    ):
+        fetch("cifar10", tmp_path, base_url=server.url, progress=False)
+    fetch("cifar10", tmp_path, base_url=server.url, progress=False)
+    assert len(server.ranges) == 1
+
+
+def test_an_archive_that_could_not_be_unpacked_is_not_downloaded_again(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Because the disk was full, or the process was killed, which also leaves a temporary folder behind."""
+    offer(server, monkeypatch, cifar_archive())
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "copyfileobj", full)
+        with pytest.raises(InputError, match=r"cannot be written to \(No space left"):
+            fetch("cifar10", tmp_path, base_url=server.url, progress=False)
+    assert files_in(tmp_path) == {PART}
+    plant(tmp_path / "cifar-10-batches-bin" / ".deeplda-0123456789abcdef.tmp" / "data_batch_1.bin", b"half")
+    fetch("cifar10", tmp_path, base_url=server.url, progress=False)
+    assert files_in(tmp_path) == UNPACKED
+    assert len(server.ranges) == 1
 
 
 def test_cifar10n_fetches_cifar10_and_says_where_the_labels_must_be(
@@ -408,7 +510,7 @@ def test_a_broken_npz_of_cifar100_gives_way_to_the_fetched_files(
     expect(monkeypatch, "cifar100", {"a.tar.gz": archive})
     (tmp_path / "cifar100.npz").write_bytes(b"broken")
     folder = fetch("cifar100", tmp_path, base_url=server.url, progress=False)
-    assert names(folder) == set(contents)
+    assert files_in(folder) == set(contents)
     assert load_data("cifar100", data_dir=tmp_path).test.labels.tolist() == [1, 2]
 
 
@@ -421,15 +523,14 @@ def test_a_dangerous_archive_leaves_no_files(
     offer(server, monkeypatch, cifar_archive(bad))
     with pytest.raises(InputError, match="evil"):
         fetch("cifar10", tmp_path / "data", base_url=server.url, progress=False)
-    assert names(tmp_path) == {"data"}
-    assert names(tmp_path / "data") == {ARCHIVE}
+    assert files_in(tmp_path) == {f"data/{PART}"}
 
 
 def test_mnist_comes_file_by_file(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     server.files = files = {name: tiny_idx(name) for name in KNOWN_SETS["mnist"].downloads}
     expect(monkeypatch, "mnist", files)
     folder = fetch("mnist", tmp_path, base_url=server.url, progress=False)
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == files
+    assert {name: (folder / name).read_bytes() for name in files_in(folder)} == files
     assert folder == tmp_path / "mnist"
     (folder / "t10k-labels-idx1-ubyte").write_bytes(b"cut")
     with pytest.raises(InputError, match=r"t10k-labels-idx1-ubyte takes precedence and is broken .*: remove it"):
@@ -442,7 +543,7 @@ def test_not_found_and_server_down(tmp_path: Path, server: Server) -> None:
     assert "\n" not in str(info.value)
     with pytest.raises(InputError, match=r"the connection to .* failed after 0 bytes"):
         fetch("stl10", tmp_path, base_url="http://127.0.0.1:9/", progress=False)
-    assert names(tmp_path) == set()
+    assert files_in(tmp_path) == set()
 
 
 def test_progress_goes_to_stderr(
@@ -487,23 +588,28 @@ def write(path: Path, *more: tarfile.TarInfo, extra: bytes = b"x") -> Path:
     return path
 
 
-def everything(root: Path) -> set[str]:
-    return {str(path.relative_to(root)) for path in root.rglob("*")}
+def unpack_to(archive: Path, path: Path, wanted: frozenset[str], largest: int) -> None:
+    with archive.open("rb") as stream, OutputFolder.open(path) as folder:
+        unpack(stream, archive, folder, wanted, largest)
 
 
 def test_wanted_files_arrive_and_others_do_not(tmp_path: Path) -> None:
     archive = write(tmp_path / "a.tar.gz", member("set/unwanted.bin"))
-    unpack(archive, tmp_path / "set", WANTED, 100)
-    assert everything(tmp_path) == {"a.tar.gz", "set", "set/a.bin", "set/b.bin"}
+    unpack_to(archive, tmp_path / "set", WANTED, 100)
+    assert files_in(tmp_path) == {"a.tar.gz", "set/a.bin", "set/b.bin"}
     assert (tmp_path / "set" / "b.bin").read_bytes() == b"b.bin"
 
 
-def test_existing_files_are_replaced_and_other_files_stay(tmp_path: Path) -> None:
+def test_existing_files_are_kept_under_another_name_and_other_files_stay(tmp_path: Path) -> None:
     (tmp_path / "set").mkdir()
     (tmp_path / "set" / "a.bin").write_text("half")
     (tmp_path / "set" / "mine.txt").write_text("mine")
-    unpack(write(tmp_path / "a.tar.gz"), tmp_path / "set", WANTED, 100)
+    before = plant(tmp_path / "set" / "b.bin", b"b.bin").stat()
+    with pytest.warns(UserWarning, match=r"a\.bin was not the file of the data set"):
+        unpack_to(write(tmp_path / "a.tar.gz"), tmp_path / "set", WANTED, 100)
     assert (tmp_path / "set" / "a.bin").read_bytes() == b"a.bin"
+    assert [path.read_text() for path in tmp_path.glob("set/*.replaced-*")] == ["half"]
+    assert os.path.samestat((tmp_path / "set" / "b.bin").stat(), before), "an intact file is left as it is"
     assert (tmp_path / "set" / "mine.txt").read_text() == "mine"
 
 
@@ -524,22 +630,22 @@ def test_existing_files_are_replaced_and_other_files_stay(tmp_path: Path) -> Non
 def test_an_archive_with_a_dangerous_member_is_rejected(tmp_path: Path, bad: tarfile.TarInfo, says: str) -> None:
     archive = write(tmp_path / "a.tar.gz", bad)
     with pytest.raises(InputError, match=says):
-        unpack(archive, tmp_path / "set", WANTED, 100)
-    assert everything(tmp_path) == {"a.tar.gz"}
+        unpack_to(archive, tmp_path / "set", WANTED, 100)
+    assert files_in(tmp_path) == {"a.tar.gz"}
 
 
 def test_too_many_bytes_missing_files_and_broken_archives(tmp_path: Path) -> None:
     archive = write(tmp_path / "a.tar.gz", member("set/big"), extra=bytes(200))
     with pytest.raises(InputError, match="at most 100 bytes"):
-        unpack(archive, tmp_path / "set", WANTED, 100)
+        unpack_to(archive, tmp_path / "set", WANTED, 100)
     with pytest.raises(InputError, match=r"does not contain c\.bin"):
-        unpack(archive, tmp_path / "set", WANTED | {"c.bin"}, 1000)
+        unpack_to(archive, tmp_path / "set", WANTED | {"c.bin"}, 1000)
     intact = archive.read_bytes()
     for content in (intact[:-30], intact[:60], b"text", b""):
         archive.write_bytes(content)
         with pytest.raises(InputError, match="cannot be unpacked"):
-            unpack(archive, tmp_path / "set", WANTED, 1000)
-    assert everything(tmp_path) == {"a.tar.gz"}
+            unpack_to(archive, tmp_path / "set", WANTED, 1000)
+    assert files_in(tmp_path) == {"a.tar.gz"}
 
 
 def test_small_archives_that_would_fill_the_memory(tmp_path: Path, little_memory: None) -> None:  # noqa: ARG001
@@ -552,8 +658,8 @@ def test_small_archives_that_would_fill_the_memory(tmp_path: Path, little_memory
     for name, says in (("a.tar.gz", "an invalid size of 1,073,741,824 bytes"), ("b.tar.gz", "too many files")):
         assert (tmp_path / name).stat().st_size < 2_000_000
         with pytest.raises(InputError, match=says):
-            unpack(tmp_path / name, tmp_path / "set", WANTED, 2**40)
-    assert everything(tmp_path) == {"a.tar.gz", "b.tar.gz"}
+            unpack_to(tmp_path / name, tmp_path / "set", WANTED, 2**40)
+    assert files_in(tmp_path) == {"a.tar.gz", "b.tar.gz"}
 
 
 def test_members_of_negative_size_and_headers_without_end(tmp_path: Path) -> None:
@@ -567,8 +673,8 @@ def test_members_of_negative_size_and_headers_without_end(tmp_path: Path) -> Non
     (tmp_path / "c.tar.gz").write_bytes(lzma.compress(bytes(4096)))
     for name in ("a.tar.gz", "b.tar.gz", "c.tar.gz"):
         with pytest.raises(InputError, match=r"cannot be unpacked|unpacks to more"):
-            unpack(tmp_path / name, tmp_path / "set", WANTED, 10_000)
-    assert not (tmp_path / "set").exists()
+            unpack_to(tmp_path / name, tmp_path / "set", WANTED, 10_000)
+    assert not files_in(tmp_path / "set")
 
 
 def test_an_archive_that_the_user_downloaded_is_kept(

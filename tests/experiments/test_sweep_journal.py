@@ -1,6 +1,7 @@
 """The journal: intact whatever happens to its writers, and rejected if it is not a journal."""
 
 import errno
+import fcntl
 import json
 import os
 import signal
@@ -81,6 +82,19 @@ def test_a_writer_that_stalls_is_waited_for_by_writers_and_readers(tmp_path, sta
         thread.join(60)
     assert [entry["by"] for entry in entries(tmp_path)] == ["slow", "quick"]
     assert read[0] == {"by": "slow", "text": "x" * 10_000}
+
+
+@pytest.mark.parametrize("use", [lambda journal: list(journal.read_logs(0)), lambda journal: journal.append_logs([{}])])
+def test_a_process_that_waits_for_long_says_so(tmp_path, monkeypatch, use):
+    monkeypatch.setattr(output_folder, "_SILENT_SECONDS", 0.05)
+    (tmp_path / "journal.jsonl").touch()
+    held = (tmp_path / "journal.jsonl").open("a")
+    fcntl.flock(held, fcntl.LOCK_EX)
+    release = threading.Timer(0.5, held.close)
+    release.start()
+    with pytest.warns(UserWarning, match=f"waiting for another process that keeps {tmp_path}/journal.jsonl locked"):
+        use(SweepJournal(tmp_path))
+    release.join()
 
 
 STALLS = """

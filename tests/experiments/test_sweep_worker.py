@@ -3,12 +3,15 @@
 import errno
 import fcntl
 import json
+import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,11 +22,12 @@ from deeplda.errors import InputError, StoppedError
 from deeplda.experiments.sweep_definition import SweepDefinition
 from deeplda.experiments.sweep_display import sweep_status
 from deeplda.experiments.sweep_folder import open_sweep, worker_lock
-from deeplda.experiments.sweep_worker import draw, require_validation, work
+from deeplda.experiments.sweep_worker import draw, require_validation, run_workers, work
 from deeplda.experiments.trial_queue import Attempt, LostTrialError
 from deeplda.experiments.worker_liveness import DeadWorkerDetector, heartbeat, this_machine
 from deeplda.training.metrics import PredictorScores, Scores, SummaryRow
 from deeplda.training.pipeline import Finished
+from deeplda.training.stopping import asked_to_stop
 
 TINY = {"epochs": 1, "width": 0.1, "batch_size": 400, "learning_rate": 0.1}
 
@@ -283,6 +287,37 @@ with worker_lock(Path(sys.argv[1])) as worker:
 
 def running(worker, machine, beat=0):
     return Attempt(number=0, name="t", status="running", worker=worker, machine=machine, beat=beat)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_signal_that_arrives_while_workers_start_is_not_lost(tmp_path, monkeypatch, number):
+    """Not even one for this process alone, which the workers must not see."""
+    started = []
+
+    class Process:
+        def __init__(self, **_):
+            pass
+
+        def start(self):
+            if not started:
+                os.kill(os.getpid(), number)
+            started.append(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+
+        def is_alive(self):
+            return False
+
+        def join(self):
+            pass
+
+        terminate = kill = join
+
+    monkeypatch.setattr(multiprocessing, "get_context", lambda _: SimpleNamespace(Process=Process))
+    with asked_to_stop(number) as stop:
+        run_workers(tmp_path, None, 2, stop)
+        assert stop()
+    assert len(started) == 2
+    assert all({signal.SIGINT, signal.SIGHUP} <= blocked for blocked in started)
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()) & {signal.SIGINT, signal.SIGHUP}
 
 
 def test_a_killed_worker_is_detected_at_once_on_its_machine(tmp_path):

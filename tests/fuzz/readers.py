@@ -121,7 +121,13 @@ def archive():
     raw = buffer.getvalue()
     lies = in_file("a.tar.gz", bytes_changed(raw).map(packed), bytes_changed(packed(raw)))
     wanted = frozenset({"a.bin", "b.bin"})
-    return Reader({"a.tar.gz": packed(raw)}, lies, lambda at: unpack(at / "a.tar.gz", at / "out", wanted, 10_000))
+
+    def read(at):
+        file = at / "a.tar.gz"
+        with file.open("rb") as stream, OutputFolder.open(at / "out") as folder:
+            unpack(stream, file, folder, wanted, 10_000)
+
+    return Reader({"a.tar.gz": packed(raw)}, lies, read)
 
 
 def cifar10():

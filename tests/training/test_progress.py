@@ -1,6 +1,7 @@
 """What TensorBoard is given: every epoch of a run once, also where it was stopped in between."""
 
 import json
+import shutil
 import sys
 
 import pytest
@@ -34,6 +35,35 @@ def test_every_epoch_once_also_after_a_stop(tmp_path):
     assert found["validation/accuracy"] == accuracies
     assert found["eigenvalues/smallest"][2] == (3, pytest.approx(rows[2].eigenvalues[0], rel=1e-6))
     assert found["eigenvalues/largest"][2] == (3, pytest.approx(rows[2].eigenvalues[-1], rel=1e-6))
+
+
+def test_a_folder_that_is_deleted_during_a_run_does_not_stop_it(tmp_path):
+    class Deleting(Progress):
+        def epoch(self, row, _counters):
+            if row.epoch == 1:
+                shutil.rmtree(tmp_path / "run" / "tensorboard")
+
+    finished = run_to_end(
+        RunConfig(**TINY), tmp_path / "run", TensorBoardProgress(tmp_path / "run" / "tensorboard", Deleting())
+    )
+    assert finished.summary.epochs == 3
+    assert not (tmp_path / "run" / "tensorboard").exists()
+
+
+def test_a_link_that_appears_in_place_of_the_event_file_is_not_written_through(tmp_path):
+    other = tmp_path / "other"
+    other.write_bytes(b"precious")
+    events = tmp_path / "run" / "tensorboard"
+
+    class Swapping(Progress):
+        def epoch(self, row, _counters):
+            if row.epoch == 1:
+                (file,) = events.iterdir()
+                file.unlink()
+                file.hardlink_to(other)
+
+    run_to_end(RunConfig(**TINY), tmp_path / "run", TensorBoardProgress(events, Swapping()))
+    assert other.read_bytes() == b"precious"
 
 
 def test_an_autoencoder_is_a_run_of_its_own(tmp_path):

@@ -320,7 +320,7 @@ def test_several_writers_of_one_file_do_not_disturb_each_other(tmp_path):
 
 def precious(folder):
     """A folder of somebody's, in place of one that a run would replace."""
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "net.py").write_text("precious")
     return folder
 
@@ -345,6 +345,18 @@ def test_foreign_files_in_a_run_are_not_replaced(tmp_path, name):
     with pytest.raises(InputError, match=r"contains 'net\.py'"), open_run(tmp_path, RunConfig(), "data"):
         pass
     assert (tmp_path / name / "net.py").read_text() == "precious"
+
+
+@pytest.mark.parametrize(("saved", "kept"), [("last", "previous"), ("best", ".best.old")])
+def test_foreign_files_that_appear_during_a_run_are_not_removed(tmp_path, saved, kept):
+    with open_run(tmp_path, RunConfig(), "data") as run:
+        for epoch in (1, 2):
+            run.save(saved, snapshot(epoch))
+        folder = precious(tmp_path / "checkpoints" / kept)
+        with pytest.raises(InputError, match=rf"{kept} contains 'net\.py', which deeplda did not write"):
+            run.save(saved, snapshot(3))
+        assert (folder / "net.py").read_text() == "precious"
+        assert (run.latest() if saved == "last" else run.best()).counters.epoch == 2
 
 
 @pytest.mark.parametrize(
@@ -415,6 +427,33 @@ def test_metrics_without_checkpoints_are_not_overwritten(tmp_path):
     with open_run(tmp_path, RunConfig(), "data") as run, pytest.raises(InputError, match="metrics but no checkpoints"):
         run.latest()
     assert (tmp_path / "metrics.jsonl").read_text() == "somebody's notes"
+
+
+@pytest.mark.parametrize("left", ["an empty folder", "a damaged checkpoint", "a later checkpoint", "more rows"])
+def test_metrics_are_not_overwritten_because_of_what_is_left_of_the_checkpoints(tmp_path, left):
+    with open_run(tmp_path, RunConfig(), "data") as run:
+        run.save("best", snapshot(2 if left == "a later checkpoint" else 1))
+        run.log(row(1))
+        if left == "more rows":
+            run.log(row(2))
+    best = tmp_path / "checkpoints" / "best"
+    if left == "an empty folder":
+        shutil.rmtree(best)
+        best.mkdir()
+    elif left == "a damaged checkpoint":
+        (best / "checkpoint.json").write_text("{}")
+    with open_run(tmp_path, RunConfig(), "data") as run, pytest.raises(InputError, match="metrics but no checkpoints"):
+        run.latest()
+    assert run_folder.read_metrics(tmp_path)[0].epoch == 1
+
+
+def test_a_run_killed_before_its_first_checkpoint_was_complete_starts_anew(tmp_path):
+    with open_run(tmp_path, RunConfig(), "data") as run:
+        run.save("best", snapshot(1))
+        run.log(row(1))
+    with open_run(tmp_path, RunConfig(), "data") as run:
+        assert run.latest() is None
+        assert run.notes == []
 
 
 def test_a_kill_before_the_environment_is_written_is_made_up_for(tmp_path):

@@ -17,7 +17,10 @@ def report(
     *runs: Annotated[InputPath, Parameter(help="Folders of finished runs, or the folder of a sweep.")],
     output: Annotated[
         OutputPath | None,
-        Parameter(help="File to write. [default: report.html in the run folder; report-compare.html for several runs]"),
+        Parameter(
+            help="File to write. [default: report.html in the run folder; for several runs, report-compare.html, or "
+            "report-compare-2.html and so on if it exists]"
+        ),
     ] = None,
     open_: Annotated[bool, flag("Open the page in a browser.", name="--open")] = False,
     figures: Annotated[
@@ -30,10 +33,11 @@ def report(
     if not runs:
         raise InputError("no run was given: pass the folder of a finished run, or several to compare them")
     file = output or (runs[0] / "report.html" if len(runs) == 1 else Path("report-compare.html"))
-    if file.is_dir():
+    unnamed = output is None and len(runs) > 1
+    if file.is_dir() and not unnamed:
         raise InputError(f"{file} is a folder: pass a file as --output")
     # In a run or sweep folder, a link is replaced; elsewhere, it belongs to the user.
-    if (output is not None or len(runs) > 1) and file.is_symlink():
+    if output is not None and file.is_symlink():
         raise InputError(f"{file} is a link: name the file itself")
     if output is not None and not output.parent.is_dir():
         raise InputError(f"{output.parent} does not exist: pass a file in an existing folder as --output")
@@ -49,7 +53,7 @@ def report(
     else:
         records = [record for run in runs for record in (finished_trials(run) if is_sweep(run) else [read_record(run)])]
         title = Path(os.path.realpath(runs[0])).name if len(runs) == 1 else "Comparison"
-        write_comparison(title, records, file, data_dir=data_dir, network=network)
+        file = write_comparison(title, records, file, unused=unnamed, data_dir=data_dir, network=network)
     say(f"wrote {file}")
     if open_:
         import webbrowser

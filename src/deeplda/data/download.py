@@ -6,10 +6,12 @@ import gzip
 import hashlib
 import os
 import shutil
-import stat
 import tarfile
-import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.cookiejar import DefaultCookiePolicy
+from io import BufferedRandom
 from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
@@ -23,7 +25,11 @@ from deeplda.data.known_sets import KNOWN_SETS
 from deeplda.data.layouts import KnownSet, RemoteFile
 from deeplda.data.sources import KNOWN, FileCheck, check_data, data_folder, locate, nearest_known
 from deeplda.errors import InputError
+from deeplda.io import open_regular
+from deeplda.output_folder import InUseError, OutputFolder
 
+# Ends the name of a file that is being downloaded, so that it cannot be taken for one of the user's.
+_PART = ".deeplda-part"
 _TIMEOUT = (15.0, 60.0)  # in seconds, for connecting and between two chunks
 _CHUNK = 2**15  # bytes; an interruption loses at most this many
 
@@ -36,7 +42,9 @@ _LARGEST_READ = 2**20
 def fetch(name: str, data_dir: Path | None = None, *, base_url: str | None = None, progress: bool = True) -> Path:
     """Download a known data set into the data folder, unless it is already there and intact, and return its folder.
 
-    An interrupted download is resumed. The data set's folder never contains a partly unpacked archive.
+    An interrupted download is resumed. Files are written only to the data set's own folder, which never contains a
+    partly unpacked archive. A file there with the name of one of the set's files but other contents is renamed, with a
+    warning, and an archive that was there before is used if it is intact, and never changed.
 
     Args:
         base_url: a mirror with the same files, to use instead of the original server. It may be an http address. A
@@ -45,8 +53,8 @@ def fetch(name: str, data_dir: Path | None = None, *, base_url: str | None = Non
 
     Raises:
         InputError: if `name` is not a data set that can be fetched, the server fails, a file has the wrong size or
-            checksum (it is then removed), the data folder is not writable, or the data set needs another file that
-            cannot be downloaded.
+            checksum (it is then removed), the data folder is not writable, the data set's folder is a link, another
+            process is fetching the same set, or the data set needs another file that cannot be downloaded.
     """
     if name not in KNOWN_SETS:
         do = "it comes with scikit-learn, so there is nothing to fetch" if name in KNOWN else nearest_known(name)
@@ -66,19 +74,55 @@ def fetch(name: str, data_dir: Path | None = None, *, base_url: str | None = Non
 
 def _fetch_files(known: KnownSet, root: Path, url: str, progress: bool) -> Path:
     folder = root / known.folders[0]
+    if folder.is_symlink():
+        do = "remove the link (its target stays as it is), or put the missing files into the target yourself"
+        raise InputError(f"{folder} is a link, through which nothing is written", need="a folder", do=do)
     try:
-        for name, remote in known.downloads.items():
-            file = (root if known.unpacked_bytes else folder) / name
-            ours = _download(f"{url.rstrip('/')}/{name}", remote, file, progress)
-            if known.unpacked_bytes:
-                unpack(file, folder, known.archive_members(), known.unpacked_bytes)
-                # An archive that was there before belongs to the user.
-                if ours:
-                    file.unlink()
+        with OutputFolder.open(root) as data, data.subfolder(folder.name) as output, output.locked(".lock"):
+            output.clean()
+            for name, remote in known.downloads.items():
+                _fetch_file(known, root, output, f"{url.rstrip('/')}/{name}", remote, progress)
+    except InUseError as error:
+        raise InputError(f"{error}: wait until it has fetched {known.name}") from None
     except OSError as error:
         found = f"{root} cannot be written to ({error.strerror})"
         raise InputError(found, need="a writable folder with enough space", do="pass a different --data-dir") from None
     return folder
+
+
+def _fetch_file(
+    known: KnownSet, root: Path, output: OutputFolder, url: str, remote: RemoteFile, progress: bool
+) -> None:
+    """Put a file of the set, or the files in its archive, into the set's folder; download it unless it is there."""
+    name = url.rpartition("/")[2]
+    file = (root if known.unpacked_bytes else output.path) / name
+    if _is_intact(file, remote):
+        if known.unpacked_bytes:
+            with open_regular(file) as archive:
+                unpack(archive, file, output, known.archive_members(), known.unpacked_bytes)
+        return
+    part = f"{name}{_PART}"
+    with _downloaded(url, remote, output, part, progress) as content:
+        if known.unpacked_bytes:
+            unpack(content, output.path / part, output, known.archive_members(), known.unpacked_bytes)
+        else:
+            with output.scratch() as staged:
+                with staged.create(name) as copy:
+                    shutil.copyfileobj(content, copy)
+                _put_in_place(staged, output)
+
+
+def _put_in_place(staged: OutputFolder, output: OutputFolder) -> None:
+    """Move all files into the set's folder. Files of the same name that are different are kept under a new name."""
+    renamed: dict[Path, str] = {}
+    for name in sorted(staged.names()):
+        file = output.path / name
+        if file.is_file() and _sha256(file) == _sha256(staged.path / name):
+            continue
+        if kept := output.take(staged, name):
+            renamed[file] = kept
+    for file, kept in renamed.items():
+        warnings.warn(f"{file} was not the file of the data set; it is kept as {kept}", UserWarning, stacklevel=2)
 
 
 def _not_fetched(known: KnownSet, folder: Path, broken: FileCheck) -> InputError:
@@ -92,50 +136,56 @@ def _not_fetched(known: KnownSet, folder: Path, broken: FileCheck) -> InputError
     return InputError(f"{what}: put this file there yourself, because it cannot be downloaded")
 
 
-def _download(url: str, remote: RemoteFile, file: Path, progress: bool) -> bool:
-    """Download a file, unless it is already there and intact, through a `.part` file that a later call can resume.
+@contextmanager
+def _downloaded(
+    url: str, remote: RemoteFile, output: OutputFolder, part: str, progress: bool
+) -> Iterator[BufferedRandom]:
+    """Download a file and yield it, verified and open. If the block fails, the file is kept and need not be fetched.
 
-    Returns whether the file was downloaded.
+    The file has the name `part`, and a later call resumes it. Nothing but the open file is written, whatever appears
+    under its name during the download.
 
-    Raises InputError if the server fails or closes the connection early, in which case the `.part` file is kept, or if
-    the server delivers other bytes than it should, in which case the file is removed.
+    Raises InputError if the server fails or closes the connection early, in which case the file is kept, or if the
+    server delivers other bytes than it should, in which case the file is removed.
     """
-    file.parent.mkdir(parents=True, exist_ok=True)
-    if file.is_file() and file.stat().st_size == remote.size and _sha256(file) == remote.sha256:
-        return False
-    part = file.with_name(f"{file.name}.part")
-    try:
-        _request(url, part, remote.size, progress)
-    except InputError:
-        raise
-    # Malformed answers and addresses end in a ValueError of the standard library.
-    except (requests.RequestException, HTTPError, ValueError) as error:
-        what = f"the connection to {url} failed after {_part_size(part):,} bytes ({type(error).__name__})"
-        raise InputError(f"{what}: run the same command again to resume") from None
-    if _sha256(part) != remote.sha256:
-        part.unlink()
-        do = "fetch it again; if the error persists, the file on the server has changed"
-        what = f"the file from {url} has the wrong checksum and was removed"
-        raise InputError(what, need=f"SHA-256 {remote.sha256}", do=do)
-    part.replace(file)  # if this is a symbolic link, it is replaced, and its target stays as it is
-    return True
+    with output.resumable(part) as stream:
+        try:
+            _request(url, stream, remote.size, progress)
+        except InputError:
+            raise
+        # Malformed answers and addresses end in a ValueError of the standard library.
+        except (requests.RequestException, HTTPError, ValueError) as error:
+            what = f"the connection to {url} failed after {_size(stream):,} bytes ({type(error).__name__})"
+            raise InputError(f"{what}: run the same command again to resume") from None
+        stream.seek(0)
+        if hashlib.file_digest(stream, "sha256").hexdigest() != remote.sha256:
+            _empty(stream)
+            do = "fetch it again; if the error persists, the file on the server has changed"
+            what = f"the file from {url} has the wrong checksum and was removed"
+            raise InputError(what, need=f"SHA-256 {remote.sha256}", do=do)
+        stream.seek(0)
+        yield stream
+        _empty(stream)
+
+
+def _is_intact(file: Path, remote: RemoteFile) -> bool:
+    """Return whether a file is the one on the server. It may be a link, because it is only read."""
+    return file.is_file() and file.stat().st_size == remote.size and _sha256(file) == remote.sha256
 
 
 def _sha256(file: Path) -> str:
-    with file.open("rb") as stream:
+    with open_regular(file) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _part_size(part: Path) -> int:
-    """Return the size of a `.part` file, 0 if there is none. Raises InputError if it is a link, a pipe or the like."""
-    try:
-        status = part.lstat()
-    except FileNotFoundError:
-        return 0
-    # A second name for the same file may be outside the data folder.
-    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-        raise InputError(f"{part} is not a regular file of its own, so it is not written to: remove it")
-    return status.st_size
+def _size(stream: BufferedRandom) -> int:
+    return stream.seek(0, os.SEEK_END)
+
+
+def _empty(stream: BufferedRandom) -> None:
+    """Remove the contents of the file, and thereby the file: an empty one is removed when it is closed."""
+    stream.seek(0)
+    stream.truncate()
 
 
 class _Session(requests.Session):
@@ -162,23 +212,23 @@ class _Session(requests.Session):
         return target
 
 
-def _request(url: str, part: Path, size: int, progress: bool) -> None:
-    """Download into the `.part` file the bytes that it does not have yet, until it has `size` bytes.
+def _request(url: str, stream: BufferedRandom, size: int, progress: bool) -> None:
+    """Append the bytes that the file does not have yet, until it has `size` bytes.
 
     If the server does not support ranges, the download starts over.
     """
-    have = _part_size(part)
+    have = _size(stream)
     if have == size:
         return
     if have > size:
-        part.unlink()
+        _empty(stream)
         have = 0
     # Without "identity", a server may compress the file once more, and the range would then refer to different bytes.
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
     with _Session() as session, session.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as response:
         if response.status_code == 416 and have:  # the server's file is not longer than ours
-            part.unlink()
-            _request(url, part, size, progress)
+            _empty(stream)
+            _request(url, stream, size, progress)
             return
         if response.status_code >= 400:
             do = "try again later, or download the file by hand"
@@ -188,32 +238,31 @@ def _request(url: str, part: Path, size: int, progress: bool) -> None:
         # No size has more than 20 digits, and Python refuses to convert thousands of them.
         if announced.isdecimal() and (length := int(announced[:20])) != size:
             raise _wrong_size(url, f"{length:,} bytes", size)
-        _receive(response, part, have if span.split("-")[0] == f"bytes {have}" else 0, size, progress)
+        have = have if span.split("-")[0] == f"bytes {have}" else 0
+        _receive(url.rpartition("/")[2], response, stream, have, size, progress)
 
 
-def _receive(response: requests.Response, part: Path, have: int, size: int, progress: bool) -> None:
-    """Append the response to the first `have` bytes of the `.part` file; remove it if there are more than `size`."""
+def _receive(
+    name: str, response: requests.Response, stream: BufferedRandom, have: int, size: int, progress: bool
+) -> None:
+    """Write the response after the first `have` bytes of the file; empty the file if it would exceed `size` bytes."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), disable=not progress) as shown:
-        task = shown.add_task(part.stem, total=size, completed=have)
-        with open(part, "ab" if have else "wb", opener=_open_no_link) as file:
-            # Even if the server says that its file is compressed, the checksum is that of the file as it is.
-            for chunk in response.raw.stream(_CHUNK, decode_content=False):
-                have += len(chunk)
-                if have > size:
-                    break
-                file.write(chunk)
-                shown.advance(task, len(chunk))
+        task = shown.add_task(name, total=size, completed=have)
+        stream.seek(have)
+        stream.truncate()
+        # Even if the server says that its file is compressed, the checksum is that of the file as it is.
+        for chunk in response.raw.stream(_CHUNK, decode_content=False):
+            have += len(chunk)
+            if have > size:
+                break
+            stream.write(chunk)
+            shown.advance(task, len(chunk))
     if have > size:
-        part.unlink()
+        _empty(stream)
         raise _wrong_size(response.url, "more bytes", size)
     if have < size:
         raise requests.ConnectionError("the server closed the connection early")
-
-
-def _open_no_link(path: str, flags: int) -> int:
-    # Windows has no O_NOFOLLOW.
-    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 def _wrong_size(url: str, found: str, size: int) -> InputError:
@@ -221,34 +270,31 @@ def _wrong_size(url: str, found: str, size: int) -> InputError:
     return InputError(f"{url} delivers {found}", need=f"{size:,}", do=do)
 
 
-def unpack(archive: Path, folder: Path, wanted: frozenset[str], largest: int) -> None:
+def unpack(archive: IO[bytes], name: Path, folder: OutputFolder, wanted: frozenset[str], largest: int) -> None:
     """Unpack the `wanted` files from a tar.gz archive into `folder`, whichever folder of the archive they are in.
 
-    Files are unpacked next to `folder` and moved into it once the whole archive has been read, so every file in
-    `folder` is complete. Raises InputError and leaves `folder` unchanged if the archive is broken or incomplete,
-    contains too many files, absolute paths, `..`, links or devices, or unpacks to more than `largest` bytes. Raises
-    OSError if the files cannot be written.
+    Files are unpacked into a temporary folder and moved once the whole archive has been read, so every file in `folder`
+    is complete. Different files of the same name are kept under a new one. Raises InputError and leaves `folder`
+    unchanged if the archive, which messages call `name`, is broken or incomplete, contains too many files, absolute
+    paths, `..`, links or devices, or unpacks to more than `largest` bytes. Raises OSError if the files cannot be
+    written.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as name:
-        staged = Path(name)
+    with folder.scratch() as staged:
         try:
             with gzip.open(archive) as packed:
                 stream = cast(IO[bytes], _LimitedReads(cast(IO[bytes], packed)))
                 with tarfile.open(fileobj=stream, mode="r:") as tar:
-                    _unpack_to(staged, tar, archive, wanted, largest)
+                    _unpack_to(staged, tar, name, wanted, largest)
         except InputError:
             raise
         except Exception as error:  # gzip and tarfile raise many types of error for a broken file
             if isinstance(error, OSError) and error.errno is not None:
                 raise
-            raise _rejected(archive, f"cannot be unpacked ({error})", "an intact tar.gz archive") from None
-        folder.mkdir(exist_ok=True)
-        for path in staged.iterdir():
-            path.replace(folder / path.name)
+            raise _rejected(name, f"cannot be unpacked ({error})", "an intact tar.gz archive") from None
+        _put_in_place(staged, folder)
 
 
-def _unpack_to(staged: Path, tar: tarfile.TarFile, archive: Path, wanted: frozenset[str], largest: int) -> None:
+def _unpack_to(staged: OutputFolder, tar: tarfile.TarFile, archive: Path, wanted: frozenset[str], largest: int) -> None:
     total = 0
     for index, member in enumerate(tar):
         if index >= _MOST_MEMBERS:
@@ -263,9 +309,10 @@ def _unpack_to(staged: Path, tar: tarfile.TarFile, archive: Path, wanted: frozen
         if total > largest or member.size < 0:
             raise _rejected(archive, "unpacks to more data than expected", f"at most {largest:,} bytes")
         if member.isreg() and path.name in wanted and (content := tar.extractfile(member)) is not None:
-            with content, (staged / path.name).open("wb") as file:
+            staged.remove(path.name)  # the last of several members with one name counts
+            with content, staged.create(path.name) as file:
                 shutil.copyfileobj(content, file)
-    if missing := sorted(name for name in wanted if not (staged / name).is_file()):
+    if missing := sorted(wanted - staged.names()):
         raise _rejected(archive, f"does not contain {missing[0]}", "all files of the data set")
 
 

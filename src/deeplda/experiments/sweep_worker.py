@@ -15,6 +15,7 @@ import time
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 import torch
@@ -37,7 +38,7 @@ from deeplda.training.config import LoopConfig, RunConfig
 from deeplda.training.metrics import EpochRow, Scores
 from deeplda.training.pipeline import run_to_end
 from deeplda.training.progress import Progress
-from deeplda.training.stopping import TERMINAL_SIGNALS, asked_to_stop
+from deeplda.training.stopping import TERMINAL_SIGNALS, asked_to_stop, blocked_in_children
 
 _IDLE_SECONDS = 1.0
 _LAM_RANGE = (1e-5, 1e-1)
@@ -180,15 +181,12 @@ def run_workers(folder: Path, url: str | None, count: int, stop: Callable[[], bo
     context = multiprocessing.get_context("spawn")
     arguments = (folder, url, max(1, torch.get_num_threads() // count), os.getpid())
     processes = [context.Process(target=_worker_process, args=arguments) for _ in range(count)]
-    # The worker processes inherit these settings and ignore what a terminal sends to every process, because this
-    # process tells them to stop.
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in TERMINAL_SIGNALS}
-    try:
+    # Started with the first worker, the resource tracker would unblock SIGINT.
+    resource_tracker.ensure_running()
+    # The workers do not get what a terminal sends to every process, because this process tells them to stop.
+    with blocked_in_children(*TERMINAL_SIGNALS):
         for process in processes:
             process.start()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
     try:
         while any(process.is_alive() for process in processes) and not stop():
             time.sleep(0.1)

@@ -70,17 +70,28 @@ def write_report(
 
 
 def write_comparison(
-    title: str, records: Sequence[RunRecord], output: Path, *, data_dir: Path | None = None, network: str | None = None
+    title: str,
+    records: Sequence[RunRecord],
+    output: Path,
+    *,
+    unused: bool = False,
+    data_dir: Path | None = None,
+    network: str | None = None,
 ) -> Path:
     """Write a comparison of several runs to `output` and return its path.
+
+    With `unused`, nothing is overwritten: if `output` exists, its name is numbered.
 
     Raises InputError if the runs have different classes, or if a run cannot be inspected.
     """
     check_comparable(records)
     with TerminalProgress().status(f"comparing {len(records)} runs"):
         drawn = inspect_runs(records[:MOST_DRAWN], points=_POINTS_COMPARED, data_dir=data_dir, network=network)
+        page = comparison_page(title, records, drawn)
         with OutputFolder.open(output.parent) as folder:
-            folder.write(output.name, comparison_page(title, records, drawn))
+            if unused:
+                return output.with_name(folder.write_new(output.name, page))
+            folder.write(output.name, page)
     return output
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ from deeplda.training.metrics import EpochRow, Scores
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
-    from torch.utils.tensorboard import SummaryWriter
+    from tensorboard.summary.writer.record_writer import RecordWriter
 
 _SECONDS_BETWEEN_UPDATES = 0.5
 
@@ -146,27 +147,47 @@ class TerminalProgress(Progress):
 
 
 class TensorBoardProgress(Progress):
-    """Writes scalars for each epoch to TensorBoard event files in `folder`, and passes everything on to `shown`."""
+    """Writes scalars for each epoch to TensorBoard event files in `folder`, and passes everything on to `shown`.
+
+    TensorBoard's own writer opens the file by its path for each event: it would follow a link that appears there, and
+    a training would fail if the folder is deleted. Here, the file stays open.
+    """
 
     def __init__(self, folder: Path, shown: Progress) -> None:
         self._folder, self._shown = folder, shown
-        self._writer: SummaryWriter | None = None
+        self._open = ExitStack()
+        self._events: RecordWriter | None = None
 
     def start(self, config: LoopConfig, data: Data, counters: Counters, notes: list[str]) -> None:
         self._shown.start(config, data, counters, notes)
-        from torch.utils.tensorboard import SummaryWriter
+        from tensorboard.compat.proto.event_pb2 import SessionLog
+        from tensorboard.summary.writer.record_writer import RecordWriter
 
-        # The autoencoder that is trained first for subclasses is shown as a separate run. Events that an earlier
-        # process wrote after the checkpoint are purged.
-        folder = self._folder if isinstance(config, RunConfig) else self._folder / "autoencoder"
-        with OutputFolder.open(self._folder.parent) as run, run.subfolder(self._folder.name) as output:
-            if folder != self._folder:
-                output.subfolder(folder.name).close()  # rejects a link, as the line above does
-        self._writer = SummaryWriter(folder, purge_step=counters.epoch + 1)
+        self._open.close()
+        output = self._open.enter_context(OutputFolder.open(self._folder.parent))
+        output = self._open.enter_context(output.subfolder(self._folder.name))
+        if not isinstance(config, RunConfig):
+            # The autoencoder that is trained first for subclasses is shown as a separate run.
+            output = self._open.enter_context(output.subfolder("autoencoder"))
+        # TensorBoard recognises the files by their names and reads them in alphabetical order.
+        name = f"events.out.tfevents.{int(time.time()):010d}.{secrets.token_hex(8)}"
+        self._events = RecordWriter(self._open.enter_context(output.create(name)))
+        # Events that an earlier process wrote after the checkpoint are purged.
+        step = counters.epoch + 1
+        self._write(step, file_version="brain.Event:2")
+        self._write(step, session_log=SessionLog(status=SessionLog.START))
+        self._events.flush()
+
+    def _write(self, step: int, **content: object) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+
+        assert self._events is not None
+        self._events.write(Event(wall_time=time.time(), step=step, **content).SerializeToString())
 
     def epoch(self, row: EpochRow, counters: Counters) -> None:
         self._shown.epoch(row, counters)
-        assert self._writer is not None
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
         scalars = {"loss": row.loss, "learning rate": row.learning_rate}
         if row.eigenvalues:
             scalars |= {"eigenvalues/smallest": row.eigenvalues[0], "eigenvalues/largest": row.eigenvalues[-1]}
@@ -174,9 +195,10 @@ class TensorBoardProgress(Progress):
             scalars["validation/accuracy"] = row.validation.accuracy
         elif row.validation is not None:
             scalars["validation/error"] = row.validation.error
-        for name, value in scalars.items():
-            self._writer.add_scalar(name, value, row.epoch)
-        self._writer.flush()
+        values = [Summary.Value(tag=name, simple_value=value) for name, value in scalars.items()]
+        self._write(row.epoch, summary=Summary(value=values))
+        assert self._events is not None
+        self._events.flush()
 
     def note(self, text: str) -> None:
         self._shown.note(text)
@@ -192,6 +214,4 @@ class TensorBoardProgress(Progress):
 
     def close(self) -> None:
         self._shown.close()
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+        self._open.close()

@@ -115,7 +115,7 @@ class RunFolder:
         found = self._first_intact("last", _KEPT["last"])
         if found is None and self.notes:
             raise InputError(f"{self.notes[0]}: this run cannot be resumed, so choose another --run folder")
-        if found is None and not (self.path / "checkpoints" / "best").exists() and self._has_metrics():
+        if found is None and self._has_metrics() and not self._is_in_first_epoch():
             what = f"{self.path} has metrics but no checkpoints, so it cannot be resumed"
             raise InputError(f"{what}: choose another --run folder")
         before, now = read_environment(self.path).get("threads"), torch.get_num_threads()
@@ -126,6 +126,11 @@ class RunFolder:
     def _has_metrics(self) -> bool:
         file = self.path / "metrics.jsonl"
         return file.exists() and file.stat().st_size > 0
+
+    def _is_in_first_epoch(self) -> bool:
+        """Return whether the run was killed after its first row was written, but before the checkpoint after it."""
+        best = self._first_intact("best", _KEPT["best"])
+        return best is not None and best.counters.epoch == 1 and len(read_metrics(self.path)) <= 1
 
     def best(self) -> Snapshot:
         """Return the checkpoint with the best validation score."""

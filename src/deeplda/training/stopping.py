@@ -79,7 +79,11 @@ def blocked_in_children(*signals: signal.Signals) -> Iterator[None]:
     """Block signals for good in the processes that are started in this block; this process gets them after the block.
 
     It is for signals that a terminal sends to every process of a command, so that the parent can decide what they mean.
+    On Windows, which cannot block signals, it has no effect.
     """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         yield
