@@ -4,7 +4,8 @@
 
 Network, optimiser, batches and epochs are the same. A network trained with a discriminant loss returns an embedding,
 not class scores, so scikit-learn's LDA, fitted on the training embedding, classifies its samples. For comparison, the
-samples of the cross-entropy network are classified in the same way and, as usual, by the highest score.
+samples of the cross-entropy network are classified in the same way and, as usual, by the highest score. The learning
+rate was tuned for none of the losses, so this is not a fair comparison of them; benchmarks/fair_loop.py is one.
 """
 
 from __future__ import annotations
