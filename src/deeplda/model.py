@@ -181,7 +181,7 @@ class Model(nn.Module):
         self, inputs: Tensor | NDArray[np.generic], *, tta: Views | None = None, mirror: bool = False
     ) -> NDArray[np.str_]:
         """Return the subclass of each sample, (n,): "cat/1" is the second of "cat"; an unsplit class is just "cat"."""
-        scores = self._collect(self.predictor.decision_function, inputs, tta=tta, mirror=mirror)
+        scores = self._collect(self.predictor._scores, inputs, tta=tta, mirror=mirror)
         names: NDArray[np.str_] = np.asarray(self.card.subclass_map.names(self.class_names))[scores.argmax(1)]
         return names
 
@@ -231,7 +231,7 @@ class Model(nn.Module):
 
     def _unchecked_scores(self, embedding: Tensor, predictor: str | None = None) -> Tensor:
         """Return the class scores, without a check, which cannot be part of an exported graph."""
-        scores = (self._named_predictor(predictor) if predictor else self.predictor).decision_function(embedding)
+        scores = (self._named_predictor(predictor) if predictor else self.predictor)._scores(embedding)
         if self.card.parents is None:
             return scores
         if self.card.subclass_decision == "sum":

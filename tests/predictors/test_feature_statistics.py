@@ -6,7 +6,7 @@ import torch
 from batches import gaussian_batch
 from oracle import scatters
 
-from deeplda.predictors import FeatureStatistics, NearestMean
+from deeplda.predictors import FeatureStatistics, Hyperplanes, NearestMean
 
 
 @pytest.mark.parametrize(("scatter", "class_weight"), [("pooled", None), ("sum", "balanced"), ("dorfer", None)])
@@ -46,6 +46,9 @@ def test_a_saved_state_restores_the_statistics(scatter, class_weight):
     restored = FeatureStatistics.from_state(statistics.state(), **options)
     for name in ("within", "between", "pooled", "whitening"):
         assert torch.equal(getattr(restored, name)(), getattr(statistics, name)())
+    if scatter != "pooled":
+        # The means of the weighted features decide what a merge adds to the scatter.
+        torch.testing.assert_close(restored._weighted.means, statistics._weighted.means)
 
 
 def test_parts_merge_into_the_statistics_of_all():
@@ -57,3 +60,92 @@ def test_parts_merge_into_the_statistics_of_all():
     s_w, s_b = scatters(h, y, "pooled", "balanced")
     np.testing.assert_allclose(first.within(), s_w, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(first.between(), s_b, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "message"),
+    [
+        ({"class_weight": "balanced"}, {}, "class_weight None, need 'pooled' and 'balanced'"),
+        ({}, {"class_weight": "balanced"}, "class_weight 'balanced', need 'pooled' and None"),
+        ({"scatter": "sum"}, {"scatter": "dorfer"}, "scatter 'dorfer' and class_weight None, need 'sum'"),
+        ({"labels": [0, 1, 1]}, {"labels": [0, 0, 1]}, "different classes or class sizes"),
+        ({"labels": [0, 1, 1]}, {"labels": [0, 2, 2]}, "different classes or class sizes"),
+        ({"labels": [0, 1, 1]}, {"labels": None}, "different classes or class sizes"),
+        ({"labels": None}, {"labels": [0, 1, 1]}, "different classes or class sizes"),
+    ],
+)
+def test_statistics_of_another_set_are_not_merged(ours, theirs, message):
+    """Unweighted statistics, merged into balanced ones, once left half of the trace without an error."""
+    first, second = (make_statistics(**options) for options in (ours, theirs))
+    first.update(np.eye(3)[:1], np.array([0]))
+    second.update(np.eye(3)[1:2], np.array([0]))
+    with pytest.raises(ValueError, match=message):
+        first.merge(second)
+    assert first._plain.counts.tolist() == [1]
+
+
+def make_statistics(labels=(0, 1, 1), **options):
+    if labels is None:
+        return FeatureStatistics(**options)
+    return FeatureStatistics.for_labels(np.array(labels), **options)
+
+
+@pytest.mark.parametrize("scatter", ["pooled", "sum"])
+def test_without_class_sizes_results_describe_the_samples_seen_so_far(scatter):
+    h, y = gaussian_batch(60, 4, 3)
+    # The last class appears only in the last batches.
+    order = np.argsort(y == 2, kind="stable")
+    h, y = h[order], y[order]
+    statistics = FeatureStatistics(scatter=scatter)
+    for part in np.array_split(np.arange(60), 9):
+        statistics.update(h[part], y[part])
+        seen = slice(0, part[-1] + 1)
+        s_w, s_b = scatters(h[seen], y[seen], scatter, None)
+        np.testing.assert_array_equal(statistics.classes, np.unique(y[seen]))
+        np.testing.assert_array_equal(statistics.counts, np.bincount(y[seen]))
+        np.testing.assert_allclose(statistics.within(), s_w, rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(statistics.between(), s_b, rtol=1e-10, atol=1e-12)
+    whole = Hyperplanes(scatter=scatter).fit(h, y)
+    torch.testing.assert_close(Hyperplanes(scatter=scatter).fit_statistics(statistics).weight, whole.weight)
+
+
+def test_without_class_sizes_different_sets_are_merged_into_their_union():
+    h, y = gaussian_batch(60, 4, 3)
+    first, second = FeatureStatistics(), FeatureStatistics()
+    first.merge(second)
+    first.update(h[:10], y[:10] % 2)
+    second.update(h[10:], y[10:] + 1)
+    first.merge(second)
+    labels = np.concatenate([y[:10] % 2, y[10:] + 1])
+    s_w, s_b = scatters(h, labels, "pooled", None)
+    np.testing.assert_allclose(first.within(), s_w, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(first.between(), s_b, rtol=1e-10, atol=1e-12)
+    larger = first.with_class(h[:7] + 3, 9)
+    larger.update(h[7:9], np.array([0, 9]))
+    assert larger.classes.tolist() == [0, 1, 2, 3, 9]
+    assert larger.counts.sum() == 69
+
+
+def test_statistics_without_class_sizes_need_samples():
+    assert len(FeatureStatistics().classes) == 0
+    with pytest.raises(RuntimeError, match="no samples have been seen"):
+        NearestMean().fit_statistics(FeatureStatistics())
+
+
+@pytest.mark.parametrize("options", [{"scatter": "dorfer"}, {"class_weight": "balanced"}])
+def test_some_scatters_need_class_sizes(options):
+    with pytest.raises(ValueError, match="the class sizes are not given"):
+        FeatureStatistics(**options)
+    with pytest.raises(ValueError, match="only one of classes and counts is given"):
+        FeatureStatistics(torch.arange(3))
+
+
+@pytest.mark.parametrize("options", [{"labels": None}, {"class_weight": "balanced"}])
+def test_a_batch_that_is_rejected_changes_nothing(options):
+    statistics = make_statistics(**options)
+    statistics.update(np.eye(3)[:1], np.array([0]))
+    for features, labels in ((np.ones((2, 4)), [1, 1]), (np.full((2, 3), np.nan), [1, 1]), (np.ones((2, 3)), [1.0, 1])):
+        with pytest.raises((ValueError, TypeError)):
+            statistics.update(features, np.array(labels))
+    statistics.update(np.eye(3)[1:], np.array([1, 1]))
+    assert statistics.counts.tolist() == [1, 2]

@@ -64,8 +64,13 @@ def test_hyperplanes_are_the_papers_formula(normalize, alpha):
     means = np.stack([h[y == c].mean(0) for c in range(4)])
     t = means @ a @ a.T
     distances = h @ t.T - np.diag(means @ t.T) / 2
-    found = Hyperplanes(normalize=normalize, alpha=alpha).fit(torch.tensor(h), torch.tensor(y))
-    np.testing.assert_allclose(found.decision_function(torch.tensor(h)), distances, rtol=1e-9, atol=1e-9)
+    exact, centred = (
+        Hyperplanes(normalize=normalize, alpha=alpha, probability=probability).fit(h, y).decision_function(h)
+        for probability in ("sigmoid", "softmax")
+    )
+    np.testing.assert_allclose(exact, distances, rtol=1e-9, atol=1e-9)
+    relative = distances - distances.mean(1, keepdims=True)
+    np.testing.assert_allclose(centred - centred.mean(1, keepdim=True), relative, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("make", PREDICTORS.values(), ids=PREDICTORS.keys())
@@ -263,11 +268,36 @@ def test_options_are_keyword_only():
         Hyperplanes("unit")
 
 
-@pytest.mark.parametrize("priors", [(0.5, 0.5), (0.5, 0.5, 0.5, -1), "equal"])
+@pytest.mark.parametrize(
+    "priors", [(0.5, 0.5), (0.5, 0.5, 0.5, -1), (np.inf, 1, 1, 1), (np.nan, 1, 1, 1), (0, 1, 1, 1), "equal"]
+)
 def test_wrong_priors(priors):
     h, y, _ = problem()
     with pytest.raises(ValueError, match="priors"):
         NearestMean(priors=priors).fit(h, y)
+
+
+def test_large_priors_do_not_overflow():
+    h, y, fresh = problem()
+    large, equal = (NearestMean(priors=[prior] * 4).fit(h, y).predict_proba(fresh) for prior in (1e308, 1.0))
+    torch.testing.assert_close(large, equal)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("method", ["decision_function", "predict", "predict_proba", "mahalanobis"])
+def test_features_that_are_not_finite_are_rejected(method, value):
+    h, y, fresh = problem()
+    predictor = Hyperplanes().fit(h, y)
+    fresh[7, 2] = value
+    nan, inf = (1, 0) if np.isnan(value) else (0, 1)
+    with pytest.raises(ValueError, match=f"features has {nan} NaN and {inf} infinite values among 1800, need finite"):
+        getattr(predictor, method)(fresh)
+
+
+def test_scores_that_overflow_are_rejected():
+    h, y, _ = problem()
+    with pytest.raises(ValueError, match="scores are not finite"):
+        NearestMean().fit(h, y).predict(np.full((1, 6), 1e308) * np.sign(np.arange(6) - 2.5))
 
 
 def test_mahalanobis_is_the_distance_to_the_nearest_class():
@@ -281,11 +311,21 @@ def test_mahalanobis_is_the_distance_to_the_nearest_class():
     assert NearestMean().fit(h, y).mahalanobis(fresh + 100).min() > found.max()
 
 
-@pytest.mark.parametrize("make", [NearestMean, ClassicLDA])
+@pytest.mark.parametrize("make", PREDICTORS.values(), ids=PREDICTORS.keys())
 def test_decisions_do_not_feel_an_offset(make):
     h, y, fresh = problem()
     near, far = (make().fit(1e-3 * h + offset, y) for offset in (0.0, 1e6))
     assert torch.equal(far.predict(1e-3 * fresh + 1e6), near.predict(1e-3 * fresh))
+
+
+@pytest.mark.parametrize("make", PREDICTORS.values(), ids=PREDICTORS.keys())
+@pytest.mark.parametrize("offset", [1e6, 1e8])
+def test_probabilities_hardly_feel_an_offset(make, offset):
+    h, y, fresh = problem(n=400)
+    near, far = make().fit(h, y), make().fit(h + offset, y)
+    found = far.predict_proba(fresh + offset)
+    torch.testing.assert_close(found, near.predict_proba(fresh), rtol=0, atol=1e-14 * offset)
+    assert torch.equal(far.predict(fresh + offset), near.predict(fresh))
 
 
 def test_mahalanobis_does_not_feel_an_offset_or_how_many_rows_come_along():
@@ -294,6 +334,43 @@ def test_mahalanobis_does_not_feel_an_offset_or_how_many_rows_come_along():
     found = far.mahalanobis(1e-3 * fresh + 1e6)
     torch.testing.assert_close(found, near.mahalanobis(1e-3 * fresh), rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(found[:5], far.mahalanobis(1e-3 * fresh[:5] + 1e6), rtol=1e-9, atol=0)
+
+
+def with_columns(x, *columns):
+    return torch.cat([x, torch.stack([torch.as_tensor(c, dtype=x.dtype).expand(len(x)) for c in columns], 1)], 1)
+
+
+@pytest.mark.parametrize("constants", [(0.0,), (0.1, -3.0), (1e6, 0.0)])
+def test_a_dimension_without_variance_counts_if_a_sample_differs_there(constants):
+    h, y, fresh = problem()
+    alive, dead = ClassicLDA().fit(h, y), ClassicLDA().fit(with_columns(h, *constants), y)
+    before = alive.mahalanobis(fresh)
+    torch.testing.assert_close(dead.mahalanobis(with_columns(fresh, *constants)), before, rtol=1e-9, atol=0)
+    for column, constant in enumerate(constants):
+        for factor in (1e2, 1e4, 1e6):
+            moved = with_columns(fresh, *constants)
+            moved[:, 6 + column] += factor * max(1.0, abs(constant))
+            assert (dead.mahalanobis(moved) > 1e3 * factor).all()
+
+
+def test_a_direction_without_variance_counts_if_a_sample_differs_there():
+    """The last dimension is a combination of the others, in every training sample."""
+    h, y, fresh = problem()
+    alive, dependent = ClassicLDA().fit(h, y), ClassicLDA().fit(with_columns(h, h[:, 0] - 2 * h[:, 1]), y)
+    same = with_columns(fresh, fresh[:, 0] - 2 * fresh[:, 1])
+    torch.testing.assert_close(dependent.mahalanobis(same), alive.mahalanobis(fresh), rtol=1e-6, atol=0)
+    moved = same.clone()
+    moved[:, 6] += 1
+    assert (dependent.mahalanobis(moved) > 1e3).all()
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
+def test_distances_from_classes_of_one_sample(scale):
+    """There is no variance within the classes at all, so only the class means themselves are near."""
+    means = torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * scale
+    predictor = NearestMean().fit(means, torch.arange(5))
+    assert (predictor.mahalanobis(means) == 0).all()
+    assert (predictor.mahalanobis(means + scale) > 1e3).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
@@ -341,11 +418,30 @@ def test_classes_that_cannot_be_added():
         loaded.add_class(fresh, 7)
 
 
-def test_a_class_that_cannot_be_added_leaves_the_predictor_as_it_was():
+@pytest.mark.parametrize("prior", [None, 0.0, 1.0, -0.1, np.nan])
+def test_a_class_that_cannot_be_added_leaves_the_predictor_as_it_was(prior):
     h, y, fresh = problem()
     predictor = NearestMean(priors=(0.4, 0.3, 0.2, 0.1)).fit(h, y)
     before = predictor.decision_function(fresh)
     for _ in range(2):
-        with pytest.raises(ValueError, match="need 5 positive numbers"):
-            predictor.add_class(fresh, 7)
+        with pytest.raises(ValueError, match=r"prior of the new class is .*, need a number between 0 and 1"):
+            predictor.add_class(fresh, 7, prior=prior)
+    assert predictor.priors == (0.4, 0.3, 0.2, 0.1)
     assert torch.equal(predictor.decision_function(fresh), before)
+
+
+@pytest.mark.parametrize("label", [2, 5, 11])
+def test_a_class_is_added_to_given_priors_with_its_own(label):
+    h, y, fresh = problem()
+    known, place = y != label, (label - 2) // 3
+    added = ClassicLDA(priors=(4, 1, 3)).fit(h[known], y[known]).add_class(h[~known], label, prior=0.2)
+    whole = ClassicLDA(priors=np.insert([0.4, 0.1, 0.3], place, 0.2)).fit(h, y)
+    torch.testing.assert_close(added.predict_proba(fresh), whole.predict_proba(fresh))
+    torch.testing.assert_close(added.fit(h, y).predict_proba(fresh), whole.predict_proba(fresh))
+
+
+@pytest.mark.parametrize("priors", [None, "empirical"])
+def test_a_prior_is_not_needed_without_given_priors(priors):
+    h, y, fresh = problem()
+    with pytest.raises(ValueError, match="omit prior"):
+        NearestMean(priors=priors).fit(h, y).add_class(fresh, 7, prior=0.2)

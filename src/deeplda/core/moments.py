@@ -107,6 +107,7 @@ class CentredBatch:
         means: (C, d) float64, the class means of the scaled features.
         rows: (rows, d), scaled features minus the mean of their class, in the precision of the large products.
         scale: the power of two.
+        largest: the largest magnitude of the scaled features.
         n: the number of samples.
         ranks: the ranks among which the batch is split; None if it is local.
     """
@@ -117,6 +118,7 @@ class CentredBatch:
     means: Tensor
     rows: Tensor
     scale: float
+    largest: float
     n: int
     ranks: Ranks | None
 
@@ -162,7 +164,8 @@ class CentredBatch:
             counts, sums = whole.ranks.total(counts, sums)
         means = sums / counts[:, None]
         centred = _centre(rows, means, part.index)
-        return cls(whole.classes, part.index, counts, means, centred, scale, whole.n, whole.ranks)
+        largest = whole.largest * scale
+        return cls(whole.classes, part.index, counts, means, centred, scale, largest, whole.n, whole.ranks)
 
     @property
     def shape(self) -> tuple[int, int, int]:

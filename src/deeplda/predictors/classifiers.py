@@ -18,7 +18,10 @@ Normalize = Literal["within", "unit"]
 class Hyperplanes(LinearPredictor):
     """The paper's predictor: d = h T' - 1/2 diag(M T') with T = M A A'.
 
-    M holds the class means and A the discriminant eigenvectors.
+    M holds the class means and A the discriminant eigenvectors. With `probability="softmax"`, the scores are computed
+    around the mean of the class means, as in `NearestMean`. They differ from d by a number that is the same for all
+    classes, so decisions and probabilities are those of d. The paper's sigmoid needs d itself, so with
+    `probability="sigmoid"` the scores are exactly d, and an offset of the features changes the probabilities.
 
     Args:
         normalize: "within" scales the eigenvectors to e' S'_W e = 1, as in LDA; "unit" scales them to length 1, as in
@@ -58,8 +61,9 @@ class Hyperplanes(LinearPredictor):
         directions = discriminant_directions(statistics, self.alpha, self.lam)
         if self.normalize == "unit":
             directions = torch.nn.functional.normalize(directions, dim=1)
-        normals = (means @ directions.T) @ directions
-        return normals, -(means * normals).sum(1) / 2
+        middle = torch.zeros_like(means[0]) if self.probability == "sigmoid" else means.mean(0)
+        normals = ((means - middle) @ directions.T) @ directions
+        return normals, -((means + middle) * normals).sum(1) / 2
 
 
 def discriminant_directions(statistics: FeatureStatistics, alpha: float, lam: float) -> Tensor:

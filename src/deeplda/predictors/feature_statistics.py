@@ -13,33 +13,55 @@ from deeplda.core.moments import ClassMoments, check_batch, class_moments
 from deeplda.core.options import ClassWeight, Scatter, check_regularisation
 from deeplda.core.scatter import ScatterWeights
 
-# After each dimension is scaled to variance 1, directions with less variance than this are dropped.
+# After each dimension is scaled to variance 1, directions with less variance than this count as constant.
 _LEAST_VARIANCE = 1e-8
 
 Numbers = Tensor | NDArray[Any]
 
 
 class FeatureStatistics:
-    """Counts, means and scatters of a set of features whose class sizes are known in advance.
+    """Counts, means and scatters of a set of features that arrives in batches.
 
-    Features and labels may be tensors or NumPy arrays. After `update` has seen every batch, all results describe the
-    complete set exactly, as float64 tensors on the CPU.
+    Features and labels may be tensors or NumPy arrays. All results are float64 tensors on the CPU.
+
+    If the class sizes are known in advance, pass them, most easily with `for_labels`. Results then describe the
+    complete set exactly, and raise RuntimeError until `update` has seen every sample once. Without class sizes,
+    `update` may add samples and classes at any time, and results describe the samples seen so far.
 
     Args:
         classes: (C,), the class ids, ascending.
-        counts: (C,), the number of samples of each class in the complete set; they determine the class weights.
-            `for_labels` computes `classes` and `counts` from labels.
+        counts: (C,), the number of samples of each class in the complete set. `class_weight="balanced"` and
+            `scatter="dorfer"` weight each sample by the size of its class, so they need it.
         scatter: the definition of S_W and S_B, as in `DeepLDALoss`.
         class_weight: the class weights, as in `DeepLDALoss`.
+
+    Raises ValueError if an option is invalid or needs class sizes that are not given.
     """
 
     def __init__(
-        self, classes: Tensor, counts: Tensor, *, scatter: Scatter = "pooled", class_weight: ClassWeight = None
+        self,
+        classes: Tensor | None = None,
+        counts: Tensor | None = None,
+        *,
+        scatter: Scatter = "pooled",
+        class_weight: ClassWeight = None,
     ) -> None:
         check_regularisation(1.0, 0.0, scatter, class_weight)
-        self.classes, self.scatter, self.class_weight = classes, scatter, class_weight
-        self._announced = counts.double()
-        self._weights = ScatterWeights.of(counts.double(), int(counts.sum()), scatter, class_weight)
+        self.scatter, self.class_weight = scatter, class_weight
+        self._announced: tuple[Tensor, Tensor] | None = None
+        # The weight of a sample of each class in S_W, (C,), unless it is the same for all classes by definition.
+        self._within_weights: Tensor | None = None
+        if classes is not None and counts is not None:
+            self._announced = classes, counts.double()
+            weights = ScatterWeights.of(counts.double(), int(counts.sum()), scatter, class_weight)
+            self._within_weights = None if weights.uniform is not None else weights.within
+        elif classes is not None or counts is not None:
+            raise ValueError("only one of classes and counts is given, need both or neither: pass both")
+        elif scatter == "dorfer" or class_weight is not None:
+            raise ValueError(
+                f"the class sizes are not given, but scatter {scatter!r} with class_weight {class_weight!r} needs "
+                "those of the complete set: use FeatureStatistics.for_labels(labels)"
+            )
         self._plain: ClassMoments | None = None
         # The scatter of sqrt(w) h is w times the scatter of h, so weighted scatters merge as exactly as plain ones.
         self._weighted: ClassMoments | None = None
@@ -53,25 +75,52 @@ class FeatureStatistics:
         return cls(classes, counts, scatter=scatter, class_weight=class_weight)
 
     def update(self, features: Numbers, labels: Numbers) -> None:
-        """Add a batch of features (n, d) with labels (n,). Raises ValueError if a label is not among `classes`."""
-        features = as_tensor(features, "features").detach().cpu().double()
-        labels = as_tensor(labels, "labels").cpu().long()
-        if not (known := torch.isin(labels, self.classes)).all():
+        """Add a batch of features (n, d) with labels (n,).
+
+        Raises ValueError or TypeError unless it is a labelled batch of finite numbers, with classes that were announced
+        if any were.
+        """
+        features, labels = as_tensor(features, "features").detach().cpu(), as_tensor(labels, "labels").cpu()
+        check_batch(features, labels)
+        features, labels = features.double(), labels.long()
+        if self._announced is not None and not (known := torch.isin(labels, self.classes)).all():
             raise ValueError(
                 f"labels contains {int(labels[~known][0])}, need one of the {len(self.classes)} classes of these "
                 "statistics: create the statistics for the labels of all samples"
             )
-        self._plain = _merged(self._plain, class_moments(features, labels))
-        if self._weights.uniform is None:
-            roots = self._weights.within.sqrt()[torch.searchsorted(self.classes, labels)]
-            self._weighted = _merged(self._weighted, class_moments(features * roots[:, None], labels))
+        weighted = None
+        if self._within_weights is not None:
+            roots = self._within_weights.sqrt()[torch.searchsorted(self.classes, labels)]
+            weighted = class_moments(features * roots[:, None], labels)
+        self._add(class_moments(features, labels), weighted)
 
     def merge(self, other: FeatureStatistics) -> None:
-        """Add the batches seen by `other`, which was created for the same set."""
+        """Add the samples seen by `other`, which has the same options and the same class sizes, or also none.
+
+        Raises ValueError if the options, class sizes or numbers of dimensions differ.
+        """
+        if (other.scatter, other.class_weight) != (self.scatter, self.class_weight):
+            raise ValueError(
+                f"the other statistics have scatter {other.scatter!r} and class_weight {other.class_weight!r}, need "
+                f"{self.scatter!r} and {self.class_weight!r}: create both with the same options"
+            )
+        ours, theirs = self._announced, other._announced
+        if (ours is None) != (theirs is None) or (
+            ours is not None and theirs is not None and not all(map(torch.equal, ours, theirs))
+        ):
+            raise ValueError(
+                "the other statistics were created for a set with different classes or class sizes, need the same: "
+                "create both for the labels of the complete set, or both without labels"
+            )
         if other._plain is not None:
-            self._plain = _merged(self._plain, other._plain)
-        if other._weighted is not None:
-            self._weighted = _merged(self._weighted, other._weighted)
+            self._add(other._plain, other._weighted)
+
+    @property
+    def classes(self) -> Tensor:
+        """The class ids, ascending, (C,) int64: those announced, or else those seen so far."""
+        if self._announced is not None:
+            return self._announced[0]
+        return torch.empty(0, dtype=torch.long) if self._plain is None else self._plain.classes
 
     @property
     def counts(self) -> Tensor:
@@ -89,27 +138,53 @@ class FeatureStatistics:
 
     def whitening(self) -> Tensor:
         """Return A, (d, r), where A A' is the pseudo-inverse of the pooled covariance; dead dimensions are ignored."""
-        covariance = self.pooled()
-        deviations = covariance.diagonal().sqrt()
-        # A constant dimension can have this much deviation from the rounding of its means.
-        rounding = self.means.abs().amax(0) * self.counts.max() * torch.finfo(torch.float64).eps
-        deviations = torch.where(deviations > rounding, deviations, torch.inf)
-        values, vectors = torch.linalg.eigh(covariance / torch.outer(deviations, deviations))
+        values, axes = self._principal_axes()
         kept = values > _LEAST_VARIANCE
-        directions: Tensor = vectors[:, kept] / values[kept].sqrt() / deviations[:, None]
-        return directions
+        return axes[:, kept] / values[kept].sqrt()
+
+    def distance_map(self) -> Tensor:
+        """Return M, (d, d), so that |M'(h - mu)| is the Mahalanobis distance of h from mu with the pooled covariance.
+
+        After each dimension is divided by its scale, no direction has a standard deviation below 1e-4, so directions
+        without variance count as well, and heavily. The scale is the standard deviation within the classes; if that is
+        zero, it is the one of the class means. A constant dimension has the median scale of the others, or 1 % of its
+        value if that is larger.
+        """
+        values, axes = self._principal_axes()
+        return axes / values.clamp(min=_LEAST_VARIANCE).sqrt()
+
+    def _principal_axes(self) -> tuple[Tensor, Tensor]:
+        """Return v (d,), ascending, and U (d, d), where U^-T diag(v) U^-1 is the pooled covariance, up to rounding.
+
+        U = D^-1 V, where D contains the scales of the dimensions and V is orthogonal.
+        """
+        covariance, sizes = self.pooled(), self.means.abs().amax(0)
+        # A constant dimension can have this much deviation from the rounding of its means.
+        rounding = sizes * self.counts.max() * torch.finfo(torch.float64).eps
+        deviations = covariance.diagonal().sqrt()
+        alive = deviations > rounding
+        scales = torch.where(alive, deviations, self.means.std(0, correction=0))
+        constant = scales <= rounding
+        typical = 1.0 if constant.all() else float(scales[~constant].median())
+        scales = torch.where(constant, (sizes / 100).clamp(min=typical), scales)
+        scaled = torch.where(torch.outer(alive, alive), covariance / torch.outer(scales, scales), 0.0)
+        values, vectors = torch.linalg.eigh(scaled)
+        return values, vectors / scales[:, None]
 
     def within(self) -> Tensor:
         """Return S_W, (d, d)."""
-        if self._weights.uniform is not None:
-            return self._moments.within * self._weights.uniform
+        plain, uniform = self._moments.within, self._weights.uniform
+        if uniform is not None:
+            return plain * uniform
         assert self._weighted is not None
         return self._weighted.within
 
     def between_rows(self) -> Tensor:
         """Return B, (C, d), with the rows sqrt(between_c) (mu_c - mu)."""
-        mean = self._weights.between @ self.means / self._weights.total
-        return self._weights.between.sqrt()[:, None] * (self.means - mean)
+        weights = self._weights
+        # Means are relative to the first one, so that an offset of the features costs no precision.
+        means = self.means - self.means[0]
+        return weights.between.sqrt()[:, None] * (means - weights.between @ means / weights.total)
 
     def between(self) -> Tensor:
         """Return S_B, (d, d)."""
@@ -129,18 +204,21 @@ class FeatureStatistics:
         features = as_tensor(features, "features").detach().cpu()
         labels = torch.full((len(features),), label)
         check_batch(features, labels)
-        classes, order = torch.cat([self.classes, labels[:1]]).sort()
-        counts = torch.cat([self.counts, torch.tensor([len(labels)])])[order]
+        classes, counts = None, None
+        if self._announced is not None:
+            classes, order = torch.cat([self.classes, labels[:1]]).sort()
+            counts = torch.cat([self.counts, torch.tensor([len(labels)])])[order]
         larger = FeatureStatistics(classes, counts, scatter=self.scatter, class_weight=self.class_weight)
-        larger._plain, larger._weighted = self._moments, self._rescaled(larger._weights.within[order.argsort()][:-1])
+        larger._plain, larger._weighted = self._moments, self._reweighted(larger)
         larger.update(features, labels)
         return larger
 
-    def _rescaled(self, weights: Tensor) -> ClassMoments | None:
-        """Return the weighted moments for different class weights (C,), which are ours times one common factor."""
-        if self._weighted is None:
+    def _reweighted(self, larger: FeatureStatistics) -> ClassMoments | None:
+        """Return the weighted moments with the class weights of `larger`, which are ours times one common factor."""
+        if self._weighted is None or self._within_weights is None or larger._within_weights is None:
             return None
-        factor = weights.max() / self._weights.within.max() if self._weights.within.max() > 0 else torch.tensor(1.0)
+        ours, theirs = self._within_weights, larger._within_weights[torch.searchsorted(larger.classes, self.classes)]
+        factor = theirs.max() / ours.max() if ours.max() > 0 else torch.tensor(1.0)
         moments = self._weighted
         return ClassMoments(moments.classes, moments.counts, moments.means * factor.sqrt(), moments.within * factor)
 
@@ -163,18 +241,35 @@ class FeatureStatistics:
         classes, counts, means = state["classes"], state["counts"], state["means"]
         statistics = cls(classes, counts, scatter=scatter, class_weight=class_weight)
         statistics._plain = ClassMoments(classes, counts, means, state["within"])
-        if statistics._weights.uniform is None:
-            statistics._weighted = ClassMoments(classes, counts, means, state["weighted"])
+        if statistics._within_weights is not None:
+            roots = statistics._within_weights.sqrt()
+            statistics._weighted = ClassMoments(classes, counts, means * roots[:, None], state["weighted"])
         return statistics
+
+    def _add(self, plain: ClassMoments, weighted: ClassMoments | None) -> None:
+        """Add moments of further samples; if that fails, these statistics stay as they are."""
+        merged = plain if self._plain is None else self._plain.merge(plain)
+        if weighted is not None:
+            self._weighted = weighted if self._weighted is None else self._weighted.merge(weighted)
+        self._plain = merged
+
+    @property
+    def _weights(self) -> ScatterWeights:
+        return ScatterWeights.of(self.counts, int(self.counts.sum()), self.scatter, self.class_weight)
 
     @property
     def _moments(self) -> ClassMoments:
-        if self._plain is None or not torch.equal(self._plain.counts, self._announced):
-            seen, all_ = 0 if self._plain is None else int(self._plain.counts.sum()), int(self._announced.sum())
+        seen = 0 if self._plain is None else int(self._plain.counts.sum())
+        if self._announced is not None and not (
+            self._plain is not None and torch.equal(self._plain.counts, self._announced[1])
+        ):
+            all_ = int(self._announced[1].sum())
             reason = f"the samples seen are not the expected {all_:,}: create new statistics and add each sample once"
             if seen < all_:
                 reason = f"only {seen:,} of {all_:,} samples have been seen: call update with all batches first"
             raise RuntimeError(reason)
+        if self._plain is None:
+            raise RuntimeError("no samples have been seen: call update first")
         return self._plain
 
 
@@ -190,7 +285,3 @@ def as_tensor(values: object, name: str) -> Tensor:
         )
     # torch rejects read-only arrays, negative strides and foreign byte orders.
     return torch.from_numpy(np.require(values, values.dtype.newbyteorder("="), ["C", "W"]))
-
-
-def _merged(before: ClassMoments | None, new: ClassMoments) -> ClassMoments:
-    return new if before is None else before.merge(new)

@@ -68,10 +68,14 @@ class LinearPredictor(nn.Module):
     def decision_function(self, features: Numbers) -> Tensor:
         """Return the scores, (n, C) float64.
 
-        Raises NotFittedError if the predictor is not fitted, and ValueError if features has the wrong width.
+        Raises NotFittedError if the predictor is not fitted, and ValueError if features has the wrong width or is not
+        finite.
         """
-        features = self._checked(features)
-        return features.double() @ self.weight.double().T + self.bias.double()
+        scores = self._scores(features)
+        if not scores.isfinite().all():
+            _check_finite(as_tensor(features, "features"))
+            raise ValueError("the scores are not finite, because features or weights are too large: scale the features")
+        return scores
 
     def predict(self, features: Numbers) -> Tensor:
         """Return the class id with the highest score for each sample, (n,)."""
@@ -86,17 +90,27 @@ class LinearPredictor(nn.Module):
         """Return the Mahalanobis distance from each sample to the nearest class mean, (n,) float64.
 
         It is measured with the pooled covariance. A large distance flags a sample that belongs to none of the classes.
+        Along a direction in which the training set does not vary, a difference counts at least 10,000 times as much as
+        along others; `FeatureStatistics.distance_map` has the details. If there are fewer training samples than
+        dimensions, there are such directions, so almost all new samples are far away.
         """
         features, statistics = self._checked(features), self._fitted_statistics()
-        whitening = statistics.whitening().to(features.device)
+        _check_finite(features)
+        distance_map = statistics.distance_map().to(features.device)
         means = statistics.means.to(features.device)
         # Centre first, and avoid the formula based on products, so that an offset of the features costs no precision.
-        rows, centres = ((values - means.mean(0)) @ whitening for values in (features.double(), means))
+        rows, centres = ((values - means.mean(0)) @ distance_map for values in (features.double(), means))
         return torch.cdist(rows, centres, compute_mode="donot_use_mm_for_euclid_dist").amin(1)
 
-    def add_class(self, features: Numbers, label: int) -> Self:
-        """Add a class from a few examples, features (k, d), without retraining: its mean and scatter are added."""
-        return self.fit_statistics(self._fitted_statistics().with_class(features, label))
+    def add_class(self, features: Numbers, label: int, *, prior: float | None = None) -> Self:
+        """Add a class from a few examples, features (k, d), without retraining: its mean and scatter are added.
+
+        If `priors` are numbers, pass the `prior` of the new class, between 0 and 1; the others keep their proportions.
+        Raises ValueError if the class already exists, or if `prior` is missing or not needed.
+        """
+        statistics = self._fitted_statistics().with_class(features, label)
+        self.priors = self._extended_priors(int((statistics.classes < label).sum()), prior)
+        return self.fit_statistics(statistics)
 
     def forward(self, features: Numbers) -> Tensor:
         return self.decision_function(features)
@@ -118,10 +132,22 @@ class LinearPredictor(nn.Module):
             check_choice("priors", self.priors, ("empirical",), or_else="None")
             return (statistics.counts / statistics.counts.sum()).log()
         priors = torch.as_tensor(self.priors, dtype=torch.float64)
-        if priors.shape != statistics.classes.shape or not (priors > 0).all():
-            needed = f"{len(statistics.classes)} positive numbers, one per class in ascending order of class ids"
+        if priors.shape != statistics.classes.shape or not ((priors > 0) & priors.isfinite()).all():
+            needed = f"{len(statistics.classes)} positive finite numbers, one per class in ascending order of class ids"
             raise ValueError(f"priors is {list(self.priors)}, need {needed}")
-        return (priors / priors.sum()).log()
+        return priors.log().log_softmax(0)
+
+    def _extended_priors(self, place: int, prior: float | None) -> Priors:
+        """Return the priors with that of a new class inserted at `place`, or unchanged if they are not numbers."""
+        if self.priors is None or isinstance(self.priors, str):
+            if prior is not None:
+                raise ValueError(f"prior is {prior}, but priors is {self.priors!r}: omit prior")
+            return self.priors
+        if prior is None or not 0 < prior < 1:
+            needed = "a number between 0 and 1, because priors were given as numbers"
+            raise ValueError(f"the prior of the new class is {prior}, need {needed}: pass prior=0.1, for example")
+        shares = torch.as_tensor(self.priors, dtype=torch.float64).log().softmax(0) * (1 - prior)
+        return (*shares[:place].tolist(), float(prior), *shares[place:].tolist())
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *others: Any) -> None:
         """Load as torch does, after resizing the buffers of an unfitted predictor to match the state."""
@@ -134,6 +160,10 @@ class LinearPredictor(nn.Module):
         if not all(map(torch.equal, before, self.buffers())):
             # The statistics of the previous fit do not belong to the loaded state.
             self._statistics = None
+
+    def _scores(self, features: Numbers) -> Tensor:
+        """Return the scores without a check that they are finite, which cannot be part of an exported graph."""
+        return self._checked(features).double() @ self.weight.double().T + self.bias.double()
 
     def _checked(self, features: Numbers) -> Tensor:
         """Return the features as a tensor, on the predictor's device if they are an array."""
@@ -165,3 +195,11 @@ class LinearPredictor(nn.Module):
         self.register_buffer("classes", classes.clone())
         self.register_buffer("weight", weight)
         self.register_buffer("bias", bias)
+
+
+def _check_finite(features: Tensor) -> None:
+    """Raise ValueError if a value is NaN or infinite."""
+    if not features.isfinite().all():
+        nan, inf = int(features.isnan().sum()), int(features.isinf().sum())
+        what = f"features has {nan} NaN and {inf} infinite values among {features.numel()}"
+        raise ValueError(f"{what}, need finite numbers: fill in missing values, or omit these samples")
