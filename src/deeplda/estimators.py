@@ -129,11 +129,13 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         Weight decay, applied to all parameters of the network.
     early_stopping : bool, default=False
         Hold out samples, stop when the accuracy on them has not improved for `n_iter_no_change` epochs, and use the
-        best epoch.
+        best epoch. Training takes at least 5/8 of `max_epochs` plus `n_iter_no_change`, because much of the accuracy
+        is gained while the learning rate falls.
     validation_fraction : float, default=0.1
         Fraction of the samples to hold out for early stopping, stratified by class.
     n_iter_no_change : int, default=10
-        Number of epochs to wait for an improvement in accuracy.
+        Number of epochs to wait for an improvement in accuracy, counted after the learning rate has fallen to half
+        its peak.
     class_weight : None, "balanced" or dict, default=None
         With "balanced", all classes have the same weight in the objective and in the decisions. A dict {label: weight}
         multiplies the predictor's priors by the weights, as if costs or class frequencies differed by these factors;

@@ -19,7 +19,7 @@ from deeplda.training.checkpoint import Counters, Snapshot
 from deeplda.training.config import LoopConfig
 from deeplda.training.evaluation import Watch
 from deeplda.training.metrics import EpochRow, FinalScores, ReconstructionScores, Scores, Spectrum, SummaryRow
-from deeplda.training.optim import learning_rate
+from deeplda.training.optim import epochs_to_half_rate, learning_rate
 from deeplda.training.parallel import ALONE, World
 from deeplda.training.progress import Progress
 from deeplda.training.run_folder import Run, Writeable
@@ -123,7 +123,8 @@ def run_epochs(
     progress.start(config, data, counters, run.notes)
 
     patience = config.epochs if config.patience is None else config.patience
-    while counters.epoch < config.epochs and counters.epoch - counters.risen_epoch < patience:
+    waited_from = epochs_to_half_rate(config)
+    while counters.epoch < config.epochs and counters.epoch - max(counters.risen_epoch, waited_from) < patience:
         sampler.set_epoch(counters.epoch)
         batches = [np.array(places) for places in sampler]
         if counters.step >= len(batches):
