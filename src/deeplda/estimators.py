@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from deeplda.core.options import Scatter, StatisticName
 from deeplda.data.dataset import Data, Part
-from deeplda.device import preserved_generators
+from deeplda.device import pick_device, seeded
 from deeplda.errors import InputError, code_not_run
 from deeplda.estimator_files import (
     ClassifierFile,
@@ -129,11 +129,13 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         Weight decay, applied to all parameters of the network.
     early_stopping : bool, default=False
         Hold out samples, stop when the accuracy on them has not improved for `n_iter_no_change` epochs, and use the
-        best epoch.
+        best epoch. Training takes at least 5/8 of `max_epochs` plus `n_iter_no_change`, because much of the accuracy
+        is gained while the learning rate falls.
     validation_fraction : float, default=0.1
         Fraction of the samples to hold out for early stopping, stratified by class.
     n_iter_no_change : int, default=10
-        Number of epochs to wait for an improvement in accuracy.
+        Number of epochs to wait for an improvement in accuracy, counted after the learning rate has fallen to half
+        its peak.
     class_weight : None, "balanced" or dict, default=None
         With "balanced", all classes have the same weight in the objective and in the decisions. A dict {label: weight}
         multiplies the predictor's priors by the weights, as if costs or class frequencies differed by these factors;
@@ -439,7 +441,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
                     clusters = find_subclasses(config, data, progress)
                     data, subclasses = on_subclasses(data, clusters), clusters.map
                 groups = len(subclasses or data.class_names)
-                network, width = self._own_network(data.sample_shape, groups, config.seed)
+                network, width = self._own_network(data.sample_shape, groups, config)
                 lda = config.objective in LDA_OBJECTIVES
                 batch_size = sufficient_batch_size(config.batch_size, data.train.labels, two_classes=lda)
                 width_of_own = {"embedding_dim": width} if network else {}
@@ -457,7 +459,9 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             self.validation_scores_ = [row.validation.accuracy for row in epochs if isinstance(row.validation, Scores)]
         return trainee, data.train.labels
 
-    def _own_network(self, sample_shape: tuple[int, ...], groups: int, seed: int) -> tuple[nn.Module | None, int]:
+    def _own_network(
+        self, sample_shape: tuple[int, ...], groups: int, config: FitConfig
+    ) -> tuple[nn.Module | None, int]:
         """Return the user's network and its output width, or None and 0 if the network is built by name.
 
         The user's own object is never returned. A callable has to build `embedding_dim` outputs, by default `groups`,
@@ -465,8 +469,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         """
         if self.network is None or isinstance(self.network, str):
             return None, 0
-        with preserved_generators():
-            torch.manual_seed(seed)
+        with seeded(config.seed, pick_device(config.device)):
             built = build_own(self.network, sample_shape, self.embedding_dim or groups)
             width = output_width(built, sample_shape)
         if self.embedding_dim is not None and width != self.embedding_dim:

@@ -8,7 +8,7 @@ from torch import nn
 
 from deeplda.networks import build_network
 from deeplda.training.config import FitConfig
-from deeplda.training.optim import Muon, build_optimizer, orthogonalised
+from deeplda.training.optim import Muon, build_optimizer, epochs_to_half_rate, learning_rate, orthogonalised
 
 
 def test_all_but_filters_take_the_steps_of_sgd():
@@ -155,3 +155,17 @@ def test_the_output_layer_and_biases_step_at_their_own_rates(optimizer, rates):
         rate = rates.get(kind, 0.1)
         alone = FitConfig(**settings | {"learning_rate": rate, "weight_decay": 0.001 / rate})
         torch.testing.assert_close(parameter, gradient_is_constant(alone)[name], rtol=1e-9, atol=1e-12, msg=name)
+
+
+@pytest.mark.parametrize("schedule", ["one-cycle", "linear"])
+@pytest.mark.parametrize("epochs", [8, 30, 100])
+def test_patience_waits_until_the_rate_has_fallen_to_half_its_peak(schedule, epochs):
+    config = FitConfig(schedule=schedule, epochs=epochs, learning_rate=1.0)
+    starts = [learning_rate(config, epoch * 1000, 1000) for epoch in range(epochs)]
+    waited = epochs_to_half_rate(config)
+    assert max(starts[waited:]) <= 0.501
+    assert starts[waited - 1] > 0.5
+
+
+def test_patience_does_not_wait_for_a_schedule_without_an_end():
+    assert epochs_to_half_rate(FitConfig(schedule="halving")) == 0

@@ -14,7 +14,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from deeplda.data.dataset import Data, Part
-from deeplda.device import pick_device, preserved_generators
+from deeplda.device import pick_device, seeded
 from deeplda.errors import InputError, TrainingError
 from deeplda.io import read_small, read_tensors
 from deeplda.model import Normalisation
@@ -123,8 +123,7 @@ class Reconstruction:
     def build(cls, config: AutoencoderConfig, data: Data) -> Reconstruction:
         """Build everything with new weights drawn from the seed. Raises InputError if the samples are unsupported."""
         device = pick_device(config.device)
-        with preserved_generators():
-            torch.manual_seed(config.seed)
+        with seeded(config.seed, device):
             model = SampleAutoencoder(data.sample_shape, config.width)
         model.fit_normalisation(data.train.inputs)
         model.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # missing in torch's stubs

@@ -198,7 +198,10 @@ class LoopConfig(_Settings):
         "views: also over both, shifted by a pixel.",
     )
     patience: Whole | None = Field(
-        None, ge=1, description="Stop after this many epochs without an improvement in validation accuracy."
+        None,
+        ge=1,
+        description="Stop after this many epochs without an improvement in validation accuracy. Schedules one-cycle "
+        "and linear count only epochs after the learning rate has fallen to half its peak.",
     )
     seed: Whole = Field(0, ge=0, description="Seed for weights, batch order, augmentation and dropout.")
     device: str = Field("auto", description="cpu, cuda, cuda:1, ..., or auto, which uses cuda if it is available.")

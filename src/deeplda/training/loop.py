@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from deeplda.data.dataset import Data, Part
-from deeplda.device import preserved_generators
+from deeplda.device import seeded
 from deeplda.errors import InputError, StoppedError, while_training
 from deeplda.sampling import SAMPLERS, stratified_sample
 from deeplda.training.batches import BatchSource
@@ -19,7 +19,7 @@ from deeplda.training.checkpoint import Counters, Snapshot
 from deeplda.training.config import LoopConfig
 from deeplda.training.evaluation import Watch
 from deeplda.training.metrics import EpochRow, FinalScores, ReconstructionScores, Scores, Spectrum, SummaryRow
-from deeplda.training.optim import learning_rate
+from deeplda.training.optim import epochs_to_half_rate, learning_rate
 from deeplda.training.parallel import ALONE, World
 from deeplda.training.progress import Progress
 from deeplda.training.run_folder import Run, Writeable
@@ -108,78 +108,80 @@ def run_epochs(
     only the first process owns the run.
 
     Every step derives its random numbers from the seed and its own number, so a run that was killed and resumed ends
-    with the same weights as an uninterrupted one. With several processes, the running means of batch normalisation may
-    differ. Soon after `stop` returns True, the state is saved and StoppedError is raised.
+    with the same weights as an uninterrupted one, and trainings in several threads do not disturb each other: their
+    steps are taken one at a time. With several processes, the running means of batch normalisation may differ. Soon
+    after `stop` returns True, the state is saved and StoppedError is raised.
     """
-    with preserved_generators():
-        counters = _resume(run, trainee, world)
-        source = BatchSource(data.train, trainee.device, config)
-        fit_part = data.train.take(stratified_sample(data.train.labels, _FIT_SAMPLES, config.seed))
-        # The sampler yields complete batches; `world.share` below splits them among the processes.
-        labels, sampler_class = data.train.labels, SAMPLERS[config.sampler]
-        sampler = sampler_class(labels, config.batch_size, seed=config.seed, num_replicas=1, rank=0)
-        saved = time.monotonic()
-        start = saved - counters.seconds
-        progress.start(config, data, counters, run.notes)
+    counters = _resume(run, trainee, world)
+    source = BatchSource(data.train, trainee.device, config)
+    fit_part = data.train.take(stratified_sample(data.train.labels, _FIT_SAMPLES, config.seed))
+    # The sampler yields complete batches; `world.share` below splits them among the processes.
+    labels, sampler_class = data.train.labels, SAMPLERS[config.sampler]
+    sampler = sampler_class(labels, config.batch_size, seed=config.seed, num_replicas=1, rank=0)
+    saved = time.monotonic()
+    start = saved - counters.seconds
+    progress.start(config, data, counters, run.notes)
 
-        patience = config.epochs if config.patience is None else config.patience
-        while counters.epoch < config.epochs and counters.epoch - counters.risen_epoch < patience:
-            sampler.set_epoch(counters.epoch)
-            batches = [np.array(places) for places in sampler]
-            if counters.step >= len(batches):
-                where = f"step {counters.step}, but an epoch has {len(batches)} steps"
-                raise InputError(f"the checkpoint is at {where}: choose another --run folder")
-            trainee.trained.train()
-            for indices in batches[counters.step :]:
-                step = counters.epoch * len(batches) + counters.step
-                torch.manual_seed(config.seed * _SEED_STRIDE + step + world.rank * _RANK_STRIDE)
-                rate = learning_rate(config, step, len(batches))
+    patience = config.epochs if config.patience is None else config.patience
+    waited_from = epochs_to_half_rate(config)
+    while counters.epoch < config.epochs and counters.epoch - max(counters.risen_epoch, waited_from) < patience:
+        sampler.set_epoch(counters.epoch)
+        batches = [np.array(places) for places in sampler]
+        if counters.step >= len(batches):
+            where = f"step {counters.step}, but an epoch has {len(batches)} steps"
+            raise InputError(f"the checkpoint is at {where}: choose another --run folder")
+        trainee.trained.train()
+        for indices in batches[counters.step :]:
+            step = counters.epoch * len(batches) + counters.step
+            rate = learning_rate(config, step, len(batches))
+            with seeded(_step_seed(config, step, world), trainee.device):
                 loss = trainee.step(*source.batch(world.share(indices), counters.epoch), rate)
-                counters.step += 1
-                counters.loss_sum += loss
-                progress.step(counters, len(batches), len(indices), loss, trainee.describe_step)
-                stopping = world.any(stop())
-                due = stopping or time.monotonic() - saved > config.checkpoint_seconds
-                if due and counters.step < len(batches):
-                    counters.seconds = time.monotonic() - start
-                    run.save("last", Snapshot.of(trainee.trained, trainee.optimizer, counters))
-                    saved = time.monotonic()
-                    if stopping:
-                        raise StoppedError(f"stopped in epoch {counters.epoch + 1}; the state is saved")
+            counters.step += 1
+            counters.loss_sum += loss
+            progress.step(counters, len(batches), len(indices), loss, trainee.describe_step)
+            stopping = world.any(stop())
+            due = stopping or time.monotonic() - saved > config.checkpoint_seconds
+            if due and counters.step < len(batches):
+                counters.seconds = time.monotonic() - start
+                run.save("last", Snapshot.of(trainee.trained, trainee.optimizer, counters))
+                saved = time.monotonic()
+                if stopping:
+                    raise StoppedError(f"stopped in epoch {counters.epoch + 1}; the state is saved")
 
-            mean_loss = counters.loss_sum / len(batches)
-            with while_training():
-                scores, spectrum = trainee.examine(fit_part, data.val)
-            counters = _next_epoch(counters, None if scores is None else scores.score, time.monotonic() - start)
-            row = EpochRow(
-                epoch=counters.epoch,
-                loss=mean_loss,
-                steps=len(batches),
-                learning_rate=rate,
-                **spectrum,
-                validation=scores,
-                seconds=round(counters.seconds, 3),
-            )
-            snapshot = Snapshot.of(trainee.trained, trainee.optimizer, counters)
-            if counters.best_epoch == counters.epoch:
-                run.save("best", snapshot)
-            run.log(row)
-            run.save("last", snapshot)
-            saved = time.monotonic()
-            progress.epoch(row, counters)
-            if world.any(stop()):
-                raise StoppedError(f"stopped after epoch {counters.epoch}; the state is saved")
+        mean_loss = counters.loss_sum / len(batches)
+        # A network may draw random numbers in eval mode too.
+        with while_training(), seeded(_step_seed(config, step + 1, world), trainee.device):
+            scores, spectrum = trainee.examine(fit_part, data.val)
+        counters = _next_epoch(counters, None if scores is None else scores.score, time.monotonic() - start)
+        row = EpochRow(
+            epoch=counters.epoch,
+            loss=mean_loss,
+            steps=len(batches),
+            learning_rate=rate,
+            **spectrum,
+            validation=scores,
+            seconds=round(counters.seconds, 3),
+        )
+        snapshot = Snapshot.of(trainee.trained, trainee.optimizer, counters)
+        if counters.best_epoch == counters.epoch:
+            run.save("best", snapshot)
+        run.log(row)
+        run.save("last", snapshot)
+        saved = time.monotonic()
+        progress.epoch(row, counters)
+        if world.any(stop()):
+            raise StoppedError(f"stopped after epoch {counters.epoch}; the state is saved")
 
-        progress.close()
-        best = world.from_first(run.best() if world.first else None)
-        assert best is not None
-        if best.counters.epoch > counters.epoch:
-            what = f"the best checkpoint is of epoch {best.counters.epoch}, after the last epoch {counters.epoch}"
-            raise InputError(f"{what}: choose another --run folder")
-        best.restore(trainee.trained)
-        # An epoch repeated after a kill, on different hardware, may differ from the one that was saved as the best.
-        counters.best_epoch = best.counters.epoch
-        return counters
+    progress.close()
+    best = world.from_first(run.best() if world.first else None)
+    assert best is not None
+    if best.counters.epoch > counters.epoch:
+        what = f"the best checkpoint is of epoch {best.counters.epoch}, after the last epoch {counters.epoch}"
+        raise InputError(f"{what}: choose another --run folder")
+    best.restore(trainee.trained)
+    # An epoch repeated after a kill, on different hardware, may differ from the one that was saved as the best.
+    counters.best_epoch = best.counters.epoch
+    return counters
 
 
 def _resume(run: Run, trainee: Trainee, world: World) -> Counters:
@@ -191,6 +193,11 @@ def _resume(run: Run, trainee: Trainee, world: World) -> Counters:
     snapshot.restore(trainee.trained, trainee.optimizer)
     run.keep_rows(snapshot.counters.epoch)
     return snapshot.counters
+
+
+def _step_seed(config: LoopConfig, step: int, world: World) -> int:
+    """Return the seed of a step, counted from 0 over the whole run; each process has its own."""
+    return config.seed * _SEED_STRIDE + step + world.rank * _RANK_STRIDE
 
 
 def _next_epoch(counters: Counters, score: float | None, seconds: float) -> Counters:

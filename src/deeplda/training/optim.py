@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
@@ -42,6 +43,16 @@ def learning_rate(config: LoopConfig, step: int, steps_per_epoch: int) -> float:
     if step < top:
         return config.learning_rate * (_START + (1 - _START) * step / top)
     return config.learning_rate * (total - step) / (total - top + 1)
+
+
+def epochs_to_half_rate(config: LoopConfig) -> int:
+    """Return the epochs until the rate has fallen to half its peak; 0 for "halving", which is not bound to an end.
+
+    A schedule that ends at 0 brings much of its accuracy while the rate falls, so scores before that say little about
+    the end.
+    """
+    share = {"one-cycle": (1 + _RISING) / 2, "linear": 0.5, "halving": 0.0}[config.schedule]
+    return math.ceil(share * config.epochs)
 
 
 def build_optimizer(

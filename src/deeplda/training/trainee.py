@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from deeplda.core.large_batch import large_batch_backward
 from deeplda.data.dataset import Data, Part
-from deeplda.device import autocast_for, pick_device, preserved_generators, warn_if_slow
+from deeplda.device import autocast_for, pick_device, seeded, warn_if_slow
 from deeplda.errors import InputError, TrainingError, while_training
 from deeplda.model import Model, ModelCard, Normalisation
 from deeplda.model_card import LDA_PREDICTORS, PredictorName
@@ -175,8 +175,7 @@ def build_trainee(
         warn_if_slow(config.precision, device)
     card = model_card(config, data, subclasses)
     groups, outputs = len(card.subclass_map), card.embedding_dim
-    with preserved_generators():
-        torch.manual_seed(config.seed)
+    with seeded(config.seed, device):
         network = network or build_network(**card._architecture())
         scored = config.objective in SOFTMAX_OBJECTIVES
         head = nn.Linear(outputs, groups) if scored and outputs != groups else nn.Identity()
