@@ -263,7 +263,7 @@ def test_a_folded_table_is_sorted_as_a_whole(browser, pages):
 def test_no_table_of_a_comparison_scrolls_sideways(browser, pages, page):
     browser.open(pages[page], width=1280)
     wide = "Array.from(document.querySelectorAll('.scrolling')).filter((e) => e.scrollWidth > e.clientWidth)"
-    assert browser.run(f"{wide}.map((e) => e.getAttribute('aria-label'))") == []
+    assert browser.run(f"{wide}.map((e) => [e.getAttribute('aria-label'), e.scrollWidth, e.clientWidth])") == []
     assert browser.run("document.documentElement.scrollWidth") <= 1280
 
 
