@@ -3,7 +3,7 @@
 import pytest
 from scipy.stats import binomtest
 
-from deeplda.formatting import counted, duration, flops, percent, points, wilson_interval
+from deeplda.formatting import Spread, counted, duration, flops, percent, points, wilson_interval
 
 
 def test_shares_and_counts():
@@ -11,6 +11,11 @@ def test_shares_and_counts():
     assert percent(0.5, 0) == "50 %"
     assert points(0.0083) == "+0.83 points"
     assert (counted(1, "trial"), counted(1200, "trial")) == ("1 trial", "1,200 trials")
+
+
+def test_the_spread_over_seeds():
+    assert str(Spread.of([0.5, 0.7])) == "60.00 ± 14.14"
+    assert str(Spread.of([0.5])) == "50.00"
 
 
 @pytest.mark.parametrize(("right", "n"), [(0, 5), (5, 5), (267, 270), (3895, 10_000)])

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from statistics import fmean, stdev
 
 _FLOP_UNITS = (("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9))
 
@@ -44,3 +47,21 @@ def wilson_interval(right: int, n: int) -> tuple[float, float]:
     middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
     half = z / (1 + z**2 / n) * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
     return max(0.0, middle - half), min(1.0, middle + half)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and sample standard deviation over seeds; `std` is None for one seed."""
+
+    mean: float
+    std: float | None
+    n: int
+
+    @classmethod
+    def of(cls, values: Collection[float]) -> Spread:
+        """Summarise the results of all seeds."""
+        return cls(fmean(values), stdev(values) if len(values) > 1 else None, len(values))
+
+    def __str__(self) -> str:
+        """Format fractions in percent without the percent sign, such as "93.43 ± 0.21"."""
+        return f"{100 * self.mean:.2f}" + ("" if self.std is None else f" ± {100 * self.std:.2f}")

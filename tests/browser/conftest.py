@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,12 @@ from trained_runs import HOSTILE, image_set, row_set, train_run
 from deeplda.report.record import read_record
 from deeplda.report.report_files import write_comparison, write_report
 
+HUNDRED = tuple(f"species {i:03}" for i in range(100))
 OPTIONS = (
     "--headless",
     "--no-sandbox",
     "--disable-gpu",
+    "--disable-quic",
     "--no-first-run",
     "--disable-background-networking",
     "--disable-component-update",
@@ -93,7 +96,7 @@ def browser(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def pages(tmp_path_factory) -> dict[str, Path]:
-    """Write reports of small runs: images, 10,000 images, rows, hostile names, and a comparison."""
+    """Write reports of small runs: images, 10,000 images, rows, 100 classes, hostile names, and comparisons."""
     home = tmp_path_factory.mktemp("pages")
     names = tuple(f"class {i}" for i in range(10))
     images = image_set(home / "images.npz", names, train=30, test=12)
@@ -103,8 +106,24 @@ def pages(tmp_path_factory) -> dict[str, Path]:
         "cce": train_run(home / "cce", images, objective="cce"),
         "many": train_run(home / "many", many, epochs=1, width=0.1),
         "rows": train_run(home / "rows", row_set(home / "rows.npz", ("no", "yes"))),
+        "hundred": train_run(
+            home / "hundred", row_set(home / "hundred.npz", HUNDRED, train=10, test=5), objective="cce"
+        ),
         "hostile": train_run(home / "hostile", image_set(home / "hostile.npz", HOSTILE)),
     }
     written = {name: write_report(run) for name, run in runs.items()}
     records = [read_record(runs["images"]), read_record(runs["cce"])]
-    return written | {"comparison": write_comparison("Comparison", records, home / "comparison.html")}
+    written["comparison"] = write_comparison("Comparison", records, home / "comparison.html")
+    return written | {"sweep": write_comparison("Sweep", _copies(runs["images"], home), home / "sweep.html")}
+
+
+def _copies(run, home):
+    """Return the records of 26 copies of a run, which claim to be of 13 configurations with two seeds each."""
+    found = []
+    for place in range(26):
+        settings = {"alpha": place // 2 / 16, "learning_rate": 0.1234 / (1 + place // 2), "seed": place % 2}
+        folder = home / f"lda-alpha{settings['alpha']:g}-learning_rate{settings['learning_rate']:.6f}-seed{place % 2}"
+        shutil.copytree(run, folder)
+        record = read_record(folder)
+        found.append(replace(record, config=record.config.model_copy(update=settings)))
+    return found

@@ -8,7 +8,7 @@ from PIL import Image
 from selenium.webdriver.common.keys import Keys
 from trained_runs import HOSTILE
 
-PAGES = ("images", "cce", "many", "rows", "hostile", "comparison")
+PAGES = ("images", "cce", "many", "rows", "hundred", "hostile", "comparison", "sweep")
 # The position of a sample in the plot, computed from the page's own data as the page does.
 POINT = """(() => {
     const [run, stage] = [JSON.parse(document.getElementById("data").textContent).runs[0], arguments[0]];
@@ -17,6 +17,24 @@ POINT = """(() => {
     const x = 54 + (values[arguments[1]] / 65535) * (box.width - 74);
     const y = 18 + (1 - values[n + arguments[1]] / 65535) * (box.height - 66);
     return [box.left + x, box.top + y];
+})()"""
+
+
+# The boxes of all names in the first plot, and the positions of its samples, as [left, top, right, bottom] and [x, y].
+NAMES = """(() => {
+    const stage = document.querySelector(".stage"), box = stage.getBoundingClientRect();
+    const run = JSON.parse(document.getElementById("data").textContent).runs[0];
+    const raw = Uint8Array.from(atob(run.coordinates), (c) => c.charCodeAt(0));
+    const values = new Uint16Array(raw.buffer), n = atob(run.labels).length / 2;
+    const points = Array.from({length: n}, (_, i) => [
+        box.left + 54 + (values[i] / 65535) * (box.width - 74),
+        box.top + 18 + (1 - values[n + i] / 65535) * (box.height - 66),
+    ]);
+    const names = Array.from(stage.querySelectorAll(".names > span"), (span) => {
+        const {left, top, right, bottom} = span.getBoundingClientRect();
+        return [left, top, right, bottom];
+    });
+    return {names, points, texts: Array.from(stage.querySelectorAll(".names > span"), (span) => span.textContent)};
 })()"""
 
 
@@ -73,7 +91,7 @@ def test_the_security_policy_is_in_force(browser, pages):
 
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [1200, 700, 360])
-@pytest.mark.parametrize("page", ["images", "rows", "hostile", "comparison"])
+@pytest.mark.parametrize("page", ["images", "rows", "hostile", "comparison", "sweep"])
 def test_nothing_is_wider_than_the_screen(browser, pages, page, width, dark):
     browser.open(pages[page], width=width, dark=dark)
     browser.run("document.querySelectorAll('details').forEach((d) => (d.open = true))")
@@ -187,6 +205,66 @@ def test_a_hidden_sample_is_not_found(browser, pages):
     browser.driver.find_element("css selector", ".legend [data-classes='none']").click()
     point_at(browser)
     assert not card_shown(browser)
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+@pytest.mark.parametrize("page", ["images", "rows", "many"])
+def test_names_cover_neither_samples_nor_each_other(browser, pages, page, width):
+    browser.open(pages[page], width=width)
+    found = browser.run(NAMES)
+    boxes, points = np.array(found["names"]), np.array(found["points"])
+    assert len(boxes) >= {"images": 5, "rows": 2, "many": 0}[page]
+    for i, (left, top, right, bottom) in enumerate(boxes):
+        x, y = points.T
+        assert not ((left < x) & (x < right) & (top < y) & (y < bottom)).any()
+        for other in boxes[i + 1 :]:
+            assert left >= other[2] or right <= other[0] or top >= other[3] or bottom <= other[1]
+    browser.open(pages[page], width=width)
+    assert browser.run(NAMES) == found
+
+
+def test_a_hidden_class_has_no_name(browser, pages):
+    browser.open(pages["images"])
+    name = browser.run(NAMES)["texts"][0]
+    browser.driver.find_element("css selector", f".legend [data-class='{name.removeprefix('class ')}']").click()
+    browser.settle()
+    assert name not in browser.run(NAMES)["texts"]
+
+
+def rows_shown(browser):
+    rows = "Array.from(document.querySelectorAll('#classes .sortable tbody tr')).filter((r) => r.offsetParent)"
+    return browser.run(f"{rows}.map((r) => [r.cells[0].dataset.value, Number(r.cells[2].dataset.value)])")
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_the_table_of_a_hundred_classes_is_folded(browser, pages, scripts):
+    """The twenty worst are shown until all are requested, with and without JavaScript."""
+    browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": not scripts})
+    try:
+        browser.driver.get(pages["hundred"].as_uri())
+        worst = rows_shown(browser)
+        browser.driver.find_element("css selector", "#classes .unfold").send_keys(Keys.SPACE)
+        everything = rows_shown(browser)
+    finally:
+        browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+    assert len(worst) == 20
+    assert len(everything) == 100
+    assert worst == everything[:20]
+    assert [recall for _, recall in everything] == sorted(recall for _, recall in everything)
+
+
+def test_a_folded_table_is_sorted_as_a_whole(browser, pages):
+    browser.open(pages["hundred"])
+    browser.driver.find_elements("css selector", "#classes .sortable th button")[0].click()
+    assert [name for name, _ in rows_shown(browser)] == [f"species {i:03}" for i in range(20)]
+
+
+@pytest.mark.parametrize("page", ["comparison", "sweep"])
+def test_no_table_of_a_comparison_scrolls_sideways(browser, pages, page):
+    browser.open(pages[page], width=1280)
+    wide = "Array.from(document.querySelectorAll('.scrolling')).filter((e) => e.scrollWidth > e.clientWidth)"
+    assert browser.run(f"{wide}.map((e) => [e.getAttribute('aria-label'), e.scrollWidth, e.clientWidth])") == []
+    assert browser.run("document.documentElement.scrollWidth") <= 1280
 
 
 def test_other_axes(browser, pages):

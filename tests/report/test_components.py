@@ -4,7 +4,8 @@ import re
 
 import numpy as np
 
-from deeplda.report.components import class_table, confusion_table, sortable_table
+from deeplda.report.components import MOST_ROWS, class_table, confusion_table, sortable_table
+from deeplda.report.markup import assets
 
 
 def test_a_class_that_was_never_predicted_has_no_precision():
@@ -33,3 +34,26 @@ def test_rare_mistakes_are_visible_in_the_confusion_matrix():
 
 def test_a_table_without_rows():
     assert "<tbody></tbody>" in sortable_table("empty", ["a", "b"], [])
+
+
+def shown_classes(table):
+    return re.findall(r'<th scope="row" data-value="([^"]+)"', table)
+
+
+def test_the_worst_classes_come_first():
+    """Classes with the same recall are in the order of their precision; a class without samples is last."""
+    confusion = np.array([[4, 0, 0, 0, 0], [0, 0, 0, 0, 0], [1, 0, 3, 0, 0], [0, 0, 0, 4, 0], [0, 0, 0, 3, 1]])
+    table = class_table(confusion, ("a", "b", "c", "d", "e"))
+    assert shown_classes(table) == ["e", "c", "d", "a", "b"]
+    assert 'class="number" aria-sort="ascending"><button type="button">recall' in table
+
+
+def test_a_long_table_is_folded_without_a_script():
+    names = [f"class {i}" for i in range(MOST_ROWS + 1)]
+    confusion = np.eye(len(names), dtype=np.int64)
+    table = class_table(confusion, names)
+    assert len(shown_classes(table)) == MOST_ROWS + 1
+    assert f"show all {MOST_ROWS + 1} classes" in table
+    assert "folded" not in class_table(confusion[1:, 1:], names[1:])
+    style, _ = assets()
+    assert f".folded:not(:has(.unfold:checked)) tbody tr:nth-child(n + {MOST_ROWS + 1}) {{ display: none; }}" in style

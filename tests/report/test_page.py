@@ -5,7 +5,7 @@ import hashlib
 import json
 import re
 from html.parser import HTMLParser
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -13,9 +13,13 @@ from PIL import Image
 from trained_runs import HOSTILE, image_set, row_set, train_run
 
 from deeplda.errors import InputError
-from deeplda.report.comparison_page import check_comparable, comparison_page, run_names
+from deeplda.report.comparison_page import check_comparable, comparison_page
+from deeplda.report.configurations import configurations
+from deeplda.report.diagnosis import diagnose
 from deeplda.report.page import run_page
 from deeplda.report.record import inspect_run, inspect_runs, read_record
+from deeplda.training.config import RunConfig
+from deeplda.training.run_folder import read_metrics
 
 
 class Page(HTMLParser):
@@ -67,8 +71,8 @@ def page(markup):
 
 @pytest.fixture(scope="module")
 def comparison(home):
-    records = [read_record(home / "lda"), read_record(home / "cce")]
-    return comparison_page("Both", records, inspect_runs(records, points=40))
+    groups = configurations([read_record(home / "lda"), read_record(home / "cce")])
+    return comparison_page("Both", groups, inspect_runs([group.runs[0] for group in groups], points=40))
 
 
 @pytest.mark.parametrize("which", ["markup", "comparison"])
@@ -138,6 +142,54 @@ def test_what_was_run_and_how_well(home, page):
         assert f"{found.auc:.4f}" in page.text
 
 
+def test_the_verdict_and_the_mistakes_come_first(page):
+    order = [section["id"] for section in page.all("section")]
+    assert order == ["verdict", "hardest", "embedding", "training", "classes", "scores", "dimensions", "again"]
+
+
+@pytest.mark.parametrize("run", ["lda", "cce", "rows"])
+def test_the_verdict_is_that_of_the_doctor(home, run):
+    text = Page(run_page(inspect_run(home / run))).text
+    findings = diagnose(read_metrics(home / run), RunConfig.of(home / run))
+    for finding in findings:
+        assert finding.what in text
+        assert finding.why in text
+        assert (finding.do in text) == (finding.severity != "good")
+
+
+@pytest.mark.parametrize("which", ["markup", "comparison"])
+def test_headings_tables_and_pictures_are_accessible(which, request):
+    page = Page(request.getfixturevalue(which))
+    levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch("h[1-6]", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    assert all(head["scope"] in ("row", "col") for head in page.all("th"))
+    assert all(image["alt"] for image in page.all("img"))
+    assert all(drawing.get("aria-label") or "aria-hidden" in drawing for drawing in page.all("svg"))
+    assert len({attributes["id"] for _, attributes in page.tags if "id" in attributes}) == len(
+        [1 for _, attributes in page.tags if "id" in attributes]
+    )
+
+
+def test_a_sweep_shows_mean_and_spread_over_the_seeds(home, tmp_path):
+    images = home / "<b>it's.npz"
+    folders = [train_run(tmp_path / f"{name}{seed}", images, objective=name, seed=seed, epochs=1)
+               for name in ("lda", "cce") for seed in (0, 1)]  # fmt: skip
+    groups = configurations([read_record(folder) for folder in folders])
+    markup = comparison_page("Sweep", groups, inspect_runs([group.runs[0] for group in groups], points=40))
+    text = Page(markup).text
+    for group in groups:
+        accuracies = [100 * run.scores.accuracy for run in group.runs]
+        assert f"{np.mean(accuracies):.2f} ± {np.std(accuracies, ddof=1):.2f} %" in text
+    assert markup.count('class="strip"') == markup.count('class="scatter"') == len(groups) == 2
+    assert all(folder.name in text for folder in folders)
+
+
+def test_a_comparison_without_repeated_runs_has_no_spread(comparison):
+    assert 'id="configurations"' not in comparison
+
+
 def test_rows_of_numbers_have_no_images(home):
     page = Page(run_page(inspect_run(home / "rows")))
     assert not page.all("img")
@@ -164,18 +216,36 @@ def test_runs_on_other_classes_are_not_compared(home):
         check_comparable([read_record(home / "lda"), read_record(home / "rows")])
 
 
-def test_runs_that_differ_in_nothing_are_called_by_their_folder(home):
-    record = read_record(home / "lda")
-    assert run_names([record, record]) == [str(record.path)] * 2
+def photo_folder(folder):
+    """Write two classes of noise as PNG files, and return their folder."""
+    rng = np.random.default_rng(0)
+    for name, i in product(("<i>", "b"), range(20)):
+        file = folder / name / f"{i}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 255, (8, 8), dtype=np.uint8)).save(file)
+    return folder
+
+
+def test_skipped_files_are_listed(tmp_path):
+    photos = photo_folder(tmp_path / "photos")
+    broken = [f"b/{i:02} <cut>.png" for i in range(22)]
+    for name in broken:
+        (photos / name).write_bytes(b"not an image")
+    run = inspect_run(train_run(tmp_path / "run", photos, epochs=1, skip_unreadable=True))
+    page = Page(run_page(run))
+    assert run.left_out == tuple(broken)
+    assert "22 files could not be read" in page.text
+    assert [text for tag, text in page.texts if tag == "li" and text in broken] == broken
+    assert "2 more" in page.text
+    assert str(photos / broken[0]) not in page.text
+
+
+def test_without_skipped_files_there_is_no_list(page):
+    assert "could not be read" not in page.text
 
 
 def test_samples_of_a_folder_are_called_by_their_file(tmp_path):
-    rng = np.random.default_rng(0)
-    for name, i in product(("<i>", "b"), range(20)):
-        file = tmp_path / "photos" / name / f"{i}.png"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(rng.integers(0, 255, (8, 8), dtype=np.uint8)).save(file)
-    run = inspect_run(train_run(tmp_path / "run", tmp_path / "photos", epochs=1))
+    run = inspect_run(train_run(tmp_path / "run", photo_folder(tmp_path / "photos"), epochs=1))
     assert all((tmp_path / "photos" / name).is_file() for name in run.names)
     shown = [run.names[i] for i in run.hardest(24)[0]]
     assert shown

@@ -5,14 +5,14 @@ It shows the mean and spread over seeds, the setting chosen by validation accura
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Literal
 
 from deeplda.errors import one_line
 from deeplda.experiments.published import original_dlda, published_accuracy, published_tables
 from deeplda.experiments.results import PairedComparison, RunGroup, SweepResults, compare, percent_cell
+from deeplda.formatting import Spread
 from deeplda.printing import as_csv, as_json
 from deeplda.training.config import LDA_OBJECTIVES
 
@@ -21,24 +21,6 @@ TableFormat = Literal["text", "markdown", "csv", "json"]
 # statistic, this is DLDA), cross-entropy, the same settings with the paper's statistic, and the same settings without
 # subclasses.
 BASELINES = ("dlda", "cce", "smallest", "unsplit")
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Mean and sample standard deviation over seeds; `std` is None for one seed."""
-
-    mean: float
-    std: float | None
-    n: int
-
-    @classmethod
-    def of(cls, by_seed: Mapping[int, float]) -> Spread:
-        """Summarise results that are given by seed."""
-        values = list(by_seed.values())
-        return cls(fmean(values), stdev(values) if len(values) > 1 else None, len(values))
-
-    def __str__(self) -> str:
-        return percent_cell(self.mean) + ("" if self.std is None else f" ± {percent_cell(self.std)}")
 
 
 @dataclass(frozen=True)
@@ -107,9 +89,9 @@ def _row(group: RunGroup, results: SweepResults, *, chosen: bool) -> TableRow:
     for name, baseline in _baselines(group, results.groups).items():
         found = compare(group.test[group.predictor], baseline.test[baseline.predictor])
         against[name] = BaselineComparison(baseline.label, found)
-    test = {name: Spread.of(by_seed) for name, by_seed in group.test.items()}
+    test = {name: Spread.of(by_seed.values()) for name, by_seed in group.test.items()}
     paper = _papers(group, results.definition.data)
-    return TableRow(group, Spread.of(group.validation), test, paper, chosen, against)
+    return TableRow(group, Spread.of(group.validation.values()), test, paper, chosen, against)
 
 
 def _papers(group: RunGroup, data: str) -> dict[str, float]:

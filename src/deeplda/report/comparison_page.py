@@ -1,15 +1,17 @@
-"""The page that compares several runs side by side."""
+"""The page that compares several runs: configurations over their seeds, then single runs side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 
 from deeplda.errors import InputError
-from deeplda.formatting import duration
+from deeplda.formatting import Spread, counted, duration, percent
 from deeplda.report import plot_data, wording
-from deeplda.report.analysis import class_scores
+from deeplda.report.analysis import ClassScores, class_scores
 from deeplda.report.components import (
     Cell,
+    chart,
     header,
     legend,
     marked,
@@ -20,15 +22,17 @@ from deeplda.report.components import (
     sortable_table,
     swatch,
 )
+from deeplda.report.configurations import Configuration, configuration_settings, setting_text, validation_score
 from deeplda.report.markup import Html, document, element
-from deeplda.report.page import chart
 from deeplda.report.record import InspectedRun, RunRecord
-from deeplda.training.config import without_effect
 
-# More runs would make curves and plots unreadable, so only the first ones are drawn; the table contains all runs.
+# More configurations would make curves and plots unreadable, so only the first ones are drawn; the tables contain all.
 MOST_DRAWN = 12
-# Further runs are drawn with dashed lines.
+# Further configurations are drawn with dashed lines.
 _SOLID_LINES = 8
+# Width and height of the drawing with one dot per seed.
+_STRIP = 120, 16
+_CHOOSE = "Choose by validation accuracy; the test accuracy only assesses the choice."
 
 
 def check_comparable(records: Sequence[RunRecord]) -> None:
@@ -39,86 +43,126 @@ def check_comparable(records: Sequence[RunRecord]) -> None:
             raise InputError(f"{what}: compare runs on the same data set")
 
 
-def comparison_page(title: str, records: Sequence[RunRecord], drawn: Sequence[InspectedRun]) -> str:
-    """Return a page with a table of all `records`, and curves, embeddings and recalls for the first few, `drawn`."""
-    names, settings = run_names(records), wording.differing_settings(records)
+def comparison_page(title: str, groups: Sequence[Configuration], drawn: Sequence[InspectedRun]) -> str:
+    """Return a page that compares configurations.
+
+    `drawn` contains the best run of each of the first configurations; its embeddings are shown.
+    """
+    records = [run for group in groups for run in group.runs]
     data = ", ".join(sorted({wording.data_name(record.config) for record in records}))
+    repeated = len(records) > len(groups)
     return document(
         title,
         _page_data(drawn),
-        header(title, f"{len(records)} runs on {data}"),
-        _runs(records, settings),
-        _curves(drawn, names),
-        _embeddings(drawn, names, complete=len(drawn) == len(records)),
-        _recalls(drawn),
+        header(title, f"{counted(len(records), 'run')} on {data}"),
+        _configurations(groups, configuration_settings(records)) if repeated else (),
+        _runs(groups, wording.differing_settings(records)),
+        _curves(groups[:MOST_DRAWN]),
+        _embeddings(groups, drawn),
+        _recalls(groups[:MOST_DRAWN]),
     )
 
 
-def run_names(records: Sequence[RunRecord]) -> list[str]:
-    """Name each run by the settings in which the runs differ, or by its folder if these names are not unique."""
-    settings = wording.differing_settings(records)
-    texts = [{name.replace("_", " "): _setting(record, name) for name in settings} for record in records]
-    names = [", ".join(f"{name} {text}" for name, text in found.items() if text) for found in texts]
-    return names if len(set(names)) == len(names) else [str(record.path) for record in records]
-
-
-def _setting(record: RunRecord, name: str) -> str:
-    """Return the value of a setting as a string, which is empty if the setting has no effect on this run."""
-    value = getattr(record.config, name)
-    if without_effect(record.config, [name]):
-        return ""
-    if name == "data":
-        return wording.data_name(record.config)
-    return "default" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _runs(records: Sequence[RunRecord], settings: Sequence[str]) -> Html:
-    differ = ", ".join(name.replace("_", " ") for name in settings) or "nothing but their folder"
+def _configurations(groups: Sequence[Configuration], settings: Sequence[str]) -> Html:
+    """Return a table of the mean and spread over seeds of each configuration."""
+    validated = all(group.validation for group in groups)
+    values = [[_selecting(run) if validated else run.scores.accuracy for run in group.runs] for group in groups]
+    low, high = (limit(value for seeds in values for value in seeds) for limit in (min, max))
+    rows = [
+        [
+            Cell(_marker(place, setting_text(group.runs[0], settings[0])), _value(group.runs[0], settings[0])),
+            *(Cell(setting_text(group.runs[0], name), _value(group.runs[0], name)) for name in settings[1:]),
+            Cell(len(group.runs), len(group.runs)),
+            _spread_cell(group.validation),
+            _spread_cell(group.test),
+            Cell(_strip(seeds, low, high), fmean(seeds)),
+            Cell(duration(group.seconds), group.seconds),
+        ]
+        for place, (group, seeds) in enumerate(zip(groups, values, strict=True))
+    ]
+    columns = [*_headings(settings), "seeds", "validation", "test", "each seed", "mean time"]
     lead = (
-        f"The runs differ in {differ}. Use the validation accuracy to choose a run, and the test accuracy only to "
-        "assess the run you have chosen."
+        "Mean and standard deviation over the seeds of each configuration; each dot is the "
+        f"{'validation' if validated else 'test'} accuracy of one seed, on a common scale from {percent(low)} to "
+        f"{percent(high)}. {_CHOOSE}"
     )
+    table = sortable_table("Configurations", columns, rows, fold="configurations")
+    return section("configurations", "Configurations", lead, table)
+
+
+def _selecting(run: RunRecord) -> float:
+    return validation_score(run) or 0.0
+
+
+def _strip(values: Sequence[float], low: float, high: float) -> Html:
+    """Draw one dot per value and a line at their mean, between the ends of a common scale."""
+    width, height = _STRIP
+
+    def across(value: float) -> str:
+        share = (value - low) / (high - low) if high > low else 0.5
+        return f"{height / 2 + share * (width - height):.1f}"
+
+    middle, mean = f"{height / 2:g}", across(fmean(values))
+    axis = element("line", x1=0, x2=width, y1=middle, y2=middle, class_="grid")
+    dots = [element("circle", cx=across(value), cy=middle, r=3) for value in sorted(values)]
+    line = element("line", x1=mean, x2=mean, y1=1, y2=height - 1)
+    label = f"Accuracy of each seed: {', '.join(percent(value) for value in sorted(values))}"
+    return element(
+        "svg", axis, dots, line, class_="strip", viewBox=f"0 0 {width} {height}", role="img", aria_label=label
+    )
+
+
+def _spread_cell(spread: Spread | None) -> Cell:
+    return Cell("none", -1) if spread is None else Cell(f"{spread} %", spread.mean)
+
+
+def _headings(settings: Sequence[str]) -> list[str]:
+    return [name.replace("_", " ") for name in settings]
+
+
+def _runs(groups: Sequence[Configuration], settings: Sequence[str]) -> Html:
+    differ = ", ".join(_headings(settings)) or "nothing but their folder"
+    lead = f"The runs differ in {differ}. {_CHOOSE}"
     rows = []
-    for i, record in enumerate(records):
+    for place, record in ((place, run) for place, group in enumerate(groups) for run in group.runs):
         summary, deciding = record.summary, next(iter(record.scores.predictors.values()))
         rows.append(
             [
-                Cell(_run_name(i, record), record.path.name),
-                *(_setting_cell(record, setting) for setting in settings),
-                share_cell(summary.validation.score if summary.validation else None),
+                Cell(_marker(place, record.path.name), record.path.name),
+                *(Cell(setting_text(record, name), _value(record, name)) for name in settings),
+                share_cell(validation_score(record)),
                 share_cell(record.scores.accuracy),
                 share_cell(deciding.balanced_accuracy),
                 Cell(summary.best_epoch, summary.best_epoch),
                 Cell(duration(summary.seconds), summary.seconds),
             ]
         )
-    columns = ["run", *(name.replace("_", " ") for name in settings)]
-    columns += ["validation", "test", "test, balanced", "selected epoch", "time"]
-    return section("runs", "Runs", lead, sortable_table("Runs", columns, rows))
+    columns = ["run", *_headings(settings), "validation", "test", "test, balanced", "selected epoch", "time"]
+    return section("runs", "Runs", lead, sortable_table("Runs", columns, rows, fold="runs"))
 
 
-def _run_name(place: int, record: RunRecord) -> Html:
-    """Return the name of a run folder, with a marker if the run is drawn."""
-    name = record.path.name
+def _marker(place: int, name: str) -> Html:
+    """Return a name, with the marker of its configuration if the configuration is drawn."""
     return marked(place, name) if place < MOST_DRAWN else element("span", name, class_="marked")
 
 
-def _setting_cell(record: RunRecord, name: str) -> Cell:
-    value, text = getattr(record.config, name), _setting(record, name)
+def _value(record: RunRecord, name: str) -> str | float:
+    """Return the value by which a table sorts a setting."""
+    value, text = getattr(record.config, name), setting_text(record, name)
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    return Cell(text, (value if text else -1) if number else text)
+    return (value if text else -1) if number else text
 
 
-def _curves(drawn: Sequence[InspectedRun], names: Sequence[str]) -> Html:
+def _curves(groups: Sequence[Configuration]) -> Html:
     from deeplda.report.curves import Curve, page_chart
 
     accuracies, smallest = [], []
-    for i, run in enumerate(drawn):
-        numbers, dashed = [row.epoch for row in run.epochs], i >= _SOLID_LINES
+    for i, run in ((i, run) for i, group in enumerate(groups) for run in group.runs):
+        name, numbers, dashed = run.path.name, [row.epoch for row in run.epochs], i >= _SOLID_LINES
         if found := run.validation_accuracies:
-            accuracies.append(Curve(names[i], numbers, found, i, dashed))
+            accuracies.append(Curve(name, numbers, found, i, dashed))
         if spectra := run.spectra:
-            smallest.append(Curve(names[i], numbers, [spectrum[0] for spectrum in spectra], i, dashed))
+            smallest.append(Curve(name, numbers, [spectrum[0] for spectrum in spectra], i, dashed))
     charts = []
     if accuracies:
         drawing = page_chart(accuracies, label="Validation accuracy of each run over the epochs", shares=True)
@@ -126,34 +170,44 @@ def _curves(drawn: Sequence[InspectedRun], names: Sequence[str]) -> Html:
     if smallest:
         drawing = page_chart(smallest, label="Smallest eigenvalue of each run over the epochs", logarithmic=True)
         charts.append(chart("Smallest eigenvalue", drawing))
-    key = [element("li", swatch(i), name, class_="marked") for i, name in enumerate(names[: len(drawn)])]
-    lead = "One value per epoch; the colours are the same as in the table."
+    key = [element("li", marked(i, group.name)) for i, group in enumerate(groups)]
+    lead = "One line per run and one value per epoch; runs of the same configuration have the same colour."
     drawings = element("div", charts, class_="charts")
     return section("training", "Training", lead, element("ul", key, class_="key"), drawings)
 
 
-def _embeddings(drawn: Sequence[InspectedRun], names: Sequence[str], *, complete: bool) -> Html:
-    some = "" if complete else f"Only the first {len(drawn)} runs are shown. "
+def _embeddings(groups: Sequence[Configuration], drawn: Sequence[InspectedRun]) -> Html:
+    best = "the best run of each configuration" if any(len(group.runs) > 1 for group in groups) else "one run"
+    some = "" if len(drawn) == len(groups) else f"Only the first {len(drawn)} of {len(groups)} are shown. "
     lead = (
-        f"Each plot shows one run in its own discriminant coordinates. {some}"
+        f"Each plot shows {best} in its own discriminant coordinates. {some}"
         "Point at a sample to circle it in the plots of all runs that contain it."
     )
     most = max((run.axes for run in drawn), key=len)
     axes = [axis.partition(" (")[0] for axis in most[: plot_data.MOST_AXES]]
-    plots = [scatter(i, element("figcaption", swatch(i), " ", names[i])) for i in range(len(drawn))]
+    plots = [scatter(i, element("figcaption", swatch(i), " ", groups[i].name)) for i in range(len(drawn))]
     side_by_side = element("div", plots, class_="side-by-side")
     return section("embedding", "Embeddings", lead, plot_controls(axes), legend(drawn[0].class_names), side_by_side)
 
 
-def _recalls(drawn: Sequence[InspectedRun]) -> Html:
-    recalls = [[scores.recall for scores in class_scores(run.scores.confusion)] for run in drawn]
-    rows = [
-        [Cell(marked(c, name), name), *(share_cell(of_run[c]) for of_run in recalls)]
-        for c, name in enumerate(drawn[0].class_names)
-    ]
-    lead = "Recall is the fraction of a class's samples that a run predicted correctly."
-    columns = ["class", *(_run_name(i, run) for i, run in enumerate(drawn))]
-    return section("classes", "Classes", lead, sortable_table("Recall", columns, rows))
+def _recalls(groups: Sequence[Configuration]) -> Html:
+    """Return the recall of each class, averaged over the seeds of each configuration, the worst class first."""
+    recalls = [[class_scores(run.scores.confusion) for run in group.runs] for group in groups]
+
+    def mean_recall(of_runs: Sequence[Sequence[ClassScores]], place: int) -> float | None:
+        found = [recall for scores in of_runs if (recall := scores[place].recall) is not None]
+        return fmean(found) if found else None
+
+    names = groups[0].runs[0].class_names
+    table = {c: [mean_recall(of_runs, c) for of_runs in recalls] for c in range(len(names))}
+    order = sorted(table, key=lambda c: fmean([1.0 if recall is None else recall for recall in table[c]]))
+    rows = [[Cell(marked(c, names[c]), names[c]), *(share_cell(recall, 1) for recall in table[c])] for c in order]
+    lead = (
+        "Recall is the fraction of a class's samples that were predicted correctly, here the mean over the runs of "
+        "each configuration. The worst classes come first."
+    )
+    columns = ["class", *(marked(i, group.values) for i, group in enumerate(groups))]
+    return section("classes", "Classes", lead, sortable_table("Recall", columns, rows, fold="classes"))
 
 
 def _page_data(drawn: Sequence[InspectedRun]) -> dict[str, object]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -27,6 +28,8 @@ _SHAPES = (
 # With more classes than this, the confusion matrix is drawn without numbers.
 _MOST_NUMBERED = 20
 _HEAT_LEVELS = 10
+# A long table shows this many rows, as the style sheet has it, until the reader asks for all of them.
+MOST_ROWS = 20
 
 
 @dataclass(frozen=True)
@@ -37,9 +40,9 @@ class Cell:
     value: str | float
 
 
-def share_cell(share: float | None) -> Cell:
+def share_cell(share: float | None, digits: int = 2) -> Cell:
     """Return a cell with a percentage, or with "none" for None."""
-    return Cell("none", -1) if share is None else Cell(percent(share), share)
+    return Cell("none", -1) if share is None else Cell(percent(share, digits), share)
 
 
 def number_cell(value: float, form: str) -> Cell:
@@ -62,6 +65,11 @@ def header(title: str, subtitle: str, *content: Child) -> Html:
 
 def key_figure(name: str, value: str, note: str = "") -> Html:
     return element("div", element("dt", name), element("dd", element("strong", value), element("span", note)))
+
+
+def chart(title: Child, drawing: Html) -> Html:
+    """Return a drawing below its title."""
+    return element("figure", element("figcaption", title), drawing)
 
 
 def definitions(pairs: Mapping[str, Child]) -> Html:
@@ -117,30 +125,57 @@ def scatter(place: int, caption: Child = ()) -> Html:
     """Return the interactive plot of the embedding of the run at `place` in the page's data."""
     label = "Embedding. Use the arrow keys to move from sample to sample, and Escape to leave."
     points = element("canvas", class_="points", aria_hidden="true")
+    names = element("div", class_="names", aria_hidden="true")
     marks = element("canvas", class_="marks", tabindex=0, role="application", aria_label=label)
     picture = element("canvas", class_="picture", width=96, height=96)
     lines = [element("p", class_=name) for name in ("verdict", "truth", "values", "name")]
     card = element("div", picture, element("div", lines), class_="card", hidden=True)
-    stage = element("div", points, marks, card, class_="stage")
+    stage = element("div", points, names, marks, card, class_="stage")
     status = element("p", class_="status", role="status")
     spoken = element("p", class_="spoken", aria_live="polite")
     missing = element("noscript", element("p", "This plot needs JavaScript, which is turned off."))
     return element("figure", caption, stage, status, spoken, missing, class_="scatter", data_run=place)
 
 
-def sortable_table(label: str, columns: Sequence[Child], rows: Sequence[Sequence[Cell]]) -> Html:
-    """Return a table with headings that sort it when clicked; columns of numbers are right-aligned."""
+def sortable_table(
+    label: str,
+    columns: Sequence[Child],
+    rows: Sequence[Sequence[Cell]],
+    *,
+    order: tuple[int, Literal["ascending", "descending"]] | None = None,
+    fold: str | None = None,
+) -> Html:
+    """Return a table with headings that sort it when clicked; columns of numbers are right-aligned.
+
+    Args:
+        order: the column by which the rows are already sorted, and the direction.
+        fold: what the rows are, such as "classes"; rows beyond the first `MOST_ROWS` are then hidden until the
+            reader asks for all of them, which needs no script.
+    """
     texts = {place for row in rows for place, cell in enumerate(row) if isinstance(cell.value, str)}
     kinds = [None if place in texts else "number" for place in range(len(columns))]
+    orders = [order[1] if order and order[0] == place else None for place in range(len(columns))]
     head = [
-        element("th", element("button", name, type="button"), scope="col", class_=kind)
-        for name, kind in zip(columns, kinds, strict=True)
+        element("th", element("button", name, type="button"), scope="col", class_=kind, aria_sort=direction)
+        for name, kind, direction in zip(columns, kinds, orders, strict=True)
     ]
     body = []
     for row in rows:
-        cells = zip(row, kinds, strict=True)
-        body.append([element("td", cell.shown, data_value=cell.value, class_=kind) for cell, kind in cells])
-    return scrolling(label, plain_table(element("tr", head), body, "sortable"))
+        tags = [("th", "row"), *[("td", None)] * (len(row) - 1)]
+        body.append(
+            [
+                element(tag, cell.shown, scope=scope, data_value=cell.value, class_=kind)
+                for cell, kind, (tag, scope) in zip(row, kinds, tags, strict=True)
+            ]
+        )
+    table = scrolling(label, plain_table(element("tr", head), body, "sortable"))
+    return table if fold is None or len(rows) <= MOST_ROWS else _folded(table, f"show all {len(rows):,} {fold}")
+
+
+def _folded(table: Html, text: str) -> Html:
+    """Return a table of which only the first rows are shown until its checkbox is ticked."""
+    box = element("input", type="checkbox", class_="unfold", autocomplete="off")
+    return element("div", table, element("label", box, text), class_="folded")
 
 
 def plain_table(head: Html, rows: Iterable[Child], kind: str) -> Html:
@@ -184,11 +219,21 @@ def _heat_class(share: float, right: bool) -> str:
 
 
 def class_table(confusion: Integers, class_names: Sequence[str]) -> Html:
-    """Return a table with the size, recall, precision and most frequent mistake of each class."""
+    """Return a table with the size, recall, precision and most frequent mistake of each class.
+
+    The class with the lowest recall comes first, then that with the lowest precision; classes without samples are last.
+    """
+    found = class_scores(confusion)
+
+    def badness(place: int) -> tuple[bool, float, float]:
+        recall, precision = found[place].recall, found[place].precision
+        return recall is None, recall or 0.0, precision or 0.0
+
     rows = []
-    for c, scores in enumerate(class_scores(confusion)):
+    for c in sorted(range(len(found)), key=badness):
+        scores = found[c]
         other = "none" if scores.confused_with is None else f"{class_names[scores.confused_with]} ({scores.mistakes})"
         numbers = number_cell(scores.n, ","), share_cell(scores.recall), share_cell(scores.precision)
         rows.append((Cell(marked(c, class_names[c]), class_names[c]), *numbers, Cell(other, other)))
     columns = ("class", "n", "recall", "precision", "most often mistaken for")
-    return sortable_table("Scores by class", columns, rows)
+    return sortable_table("Scores by class", columns, rows, order=(2, "ascending"), fold="classes")

@@ -210,7 +210,7 @@ def _draw_curves(
         axes.axvline(kept, color=GREY, linewidth=0.8, linestyle="--", label="selected epoch", gid="kept")
     axes.grid(axis="y")
     axes.set_xlabel("epoch")
-    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
     axes.yaxis.set_major_formatter(FuncFormatter(percent_tick if shares else _number_tick))
     if not logarithmic:
         axes.yaxis.set_major_locator(MaxNLocator(5))

@@ -11,7 +11,7 @@ from html import escape
 from importlib.resources import files
 
 _VOID = frozenset({"img", "input", "link", "meta"})
-_SCRIPTS = ("packing.js", "classes.js", "scatter.js", "densities.js", "tables.js", "start.js")
+_SCRIPTS = ("packing.js", "classes.js", "names.js", "scatter.js", "densities.js", "tables.js", "start.js")
 
 
 class Html(str):

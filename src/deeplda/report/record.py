@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from deeplda.data import Data
-from deeplda.errors import InputError
+from deeplda.errors import InputError, one_line
 from deeplda.loading import load
 from deeplda.model import Model, ModelCard
 from deeplda.predictors import FeatureStatistics, discriminant_directions
@@ -109,6 +109,7 @@ class InspectedRun(RunRecord):
         embedding: (n, d) float32, the network's output.
         coordinates: (n, m) float32, the discriminant coordinates named in `axes`.
         fisher_ratios, single_accuracies: (d,) Fisher ratio and accuracy of each output alone.
+        left_out: the unreadable files that were skipped on request, relative to the data folder.
     """
 
     card: ModelCard
@@ -124,6 +125,7 @@ class InspectedRun(RunRecord):
     axes: tuple[str, ...]
     fisher_ratios: Floats
     single_accuracies: Floats
+    left_out: tuple[str, ...]
 
     @property
     def images(self) -> bool:
@@ -236,7 +238,13 @@ def _inspect(record: RunRecord, model: Model, data: Data, points: int) -> Inspec
         axes=axes,
         fisher_ratios=fisher,
         single_accuracies=accuracy,
+        left_out=tuple(_within(Path(record.config.data), file) for file in data.left_out),
     )
+
+
+def _within(folder: Path, file: str) -> str:
+    """Return the name of a file relative to the folder, or as it is if it lies elsewhere."""
+    return one_line(str(Path(file).relative_to(folder)) if Path(file).is_relative_to(folder) else file)
 
 
 def _check_unchanged(record: RunRecord, model: Model, data: Data) -> None:

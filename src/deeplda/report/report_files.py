@@ -16,6 +16,7 @@ from deeplda.model import Model
 from deeplda.output_folder import OutputFolder, write_file
 from deeplda.report.analysis import separated_class
 from deeplda.report.comparison_page import MOST_DRAWN, check_comparable, comparison_page
+from deeplda.report.configurations import configurations
 from deeplda.report.page import run_page
 from deeplda.report.record import InspectedRun, RunRecord, inspect_run, inspect_runs
 from deeplda.subclasses import Clusters
@@ -86,8 +87,10 @@ def write_comparison(
     """
     check_comparable(records)
     with TerminalProgress().status(f"comparing {len(records)} runs"):
-        drawn = inspect_runs(records[:MOST_DRAWN], points=_POINTS_COMPARED, data_dir=data_dir, network=network)
-        page = comparison_page(title, records, drawn)
+        groups = configurations(records)
+        best = [group.runs[0] for group in groups[:MOST_DRAWN]]
+        drawn = inspect_runs(best, points=_POINTS_COMPARED, data_dir=data_dir, network=network)
+        page = comparison_page(title, groups, drawn)
         with OutputFolder.open(output.parent) as folder:
             if unused:
                 return output.with_name(folder.write_new(output.name, page))

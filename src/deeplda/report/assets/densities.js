@@ -56,6 +56,20 @@ class Densities {
   }
 }
 
+// Move overlapping names apart, downwards if there is room and upwards otherwise.
+function spread(spots, bottom) {
+  const placed = [];
+  for (const spot of spots.sort((a, b) => a.y - b.y)) {
+    const inTheWay = () =>
+      placed.some((p) => Math.abs(p.y - spot.y) < 14 && Math.abs(p.x - spot.x) < 4 * (p.name.length + spot.name.length));
+    const start = spot.y;
+    while (inTheWay() && spot.y < bottom) spot.y += 2;
+    if (spot.y >= bottom) for (spot.y = start; inTheWay() && spot.y > 14; ) spot.y -= 2;
+    placed.push(spot);
+  }
+  return placed;
+}
+
 // A path from the baseline along the values above `least` and back to the baseline.
 function outline(values, least, x, y) {
   const first = values.findIndex((value) => value > least);

@@ -13,6 +13,7 @@ class Scatter {
     this.stage = figure.querySelector(".stage");
     this.points = figure.querySelector(".points");
     this.marks = figure.querySelector(".marks");
+    this.names = new Names(figure.querySelector(".names"));
     this.card = figure.querySelector(".card");
     this.status = figure.querySelector(".status");
     this.spoken = figure.querySelector(".spoken");
@@ -45,8 +46,8 @@ class Scatter {
     const context = this.points.getContext("2d");
     context.scale(scale, scale);
     this.drawAxes(context);
+    this.drawLeaders(context, this.placeNames());
     this.drawPoints(context);
-    this.drawNames(context);
     if (this.chosen >= 0 && !this.visible[this.chosen]) this.choose(-1);
     else this.mark();
   }
@@ -114,10 +115,15 @@ class Scatter {
     return (value) => Math.round(start + ((value - low) / span) * length) + 0.5;
   }
 
+  radius() {
+    const { count } = this.run;
+    return count > 3000 ? 2.6 : count > 600 ? 3.4 : 4.4;
+  }
+
   // Draw one small image per class and copy it to each sample, which is much faster than drawing ten thousand paths.
   drawPoints(context) {
     const { run } = this;
-    const radius = run.count > 3000 ? 2.6 : run.count > 600 ? 3.4 : 4.4;
+    const radius = this.radius();
     const side = 2 * Math.ceil(radius + 2);
     const edge = pageColour("--page");
     const stamps = classes.names.map((_, c) => stamp(classes.marker(c), radius, side, this.size.scale, edge));
@@ -134,31 +140,32 @@ class Scatter {
     context.restore();
   }
 
-  // Write the name of each class at the centre of its samples.
-  drawNames(context) {
-    if (classes.names.length > MOST_NAMED || this.view.mistakes) return;
-    const { run } = this;
-    const places = classes.names.map(() => [[], []]);
+  // Write the name of each class beside its samples. Return the lines that lead from names to samples.
+  placeNames() {
+    const { run, inner } = this;
+    if (classes.names.length > MOST_NAMED || this.view.mistakes) {
+      this.names.clear();
+      return [];
+    }
+    const groups = classes.names.map((_, c) => ({ c, xs: [], ys: [] }));
     for (let i = 0; i < run.count; i++) {
       if (!this.visible[i]) continue;
-      places[run.labels[i]][0].push(this.x[i]);
-      places[run.labels[i]][1].push(this.y[i]);
+      groups[run.labels[i]].xs.push(this.x[i]);
+      groups[run.labels[i]].ys.push(this.y[i]);
     }
-    context.font = "600 13px system-ui, sans-serif";
-    context.textAlign = "center";
-    context.textBaseline = "middle";
-    context.lineJoin = "round";
-    context.lineWidth = 4;
-    context.strokeStyle = pageColour("--page");
-    context.fillStyle = pageColour("--text");
-    const spots = places.flatMap(([xs, ys], c) =>
-      xs.length ? [{ name: clipped(classes.names[c], 20), x: median(xs), y: median(ys) }] : [],
-    );
-    for (const spot of spread(spots, this.size.height - MARGIN.bottom)) {
-      context.strokeText(spot.name, spot.x, spot.y);
-      context.fillText(spot.name, spot.x, spot.y);
+    const [right, bottom] = [MARGIN.left + inner.width, MARGIN.top + inner.height];
+    const area = { left: MARGIN.left, top: MARGIN.top, right, bottom };
+    const present = groups.filter((group) => group.xs.length);
+    return this.names.place(present, this.radius() + 2, area);
+  }
+
+  // Draw the leaders below the samples, so that they cover none.
+  drawLeaders(context, leaders) {
+    context.lineWidth = 1.25;
+    for (const { c, from, to } of leaders) {
+      context.strokeStyle = classes.marker(c).colour;
+      rule(context, ...from, ...to);
     }
-    context.textBaseline = "alphabetic";
   }
 
   point(event) {
@@ -287,26 +294,4 @@ function rule(context, x1, y1, x2, y2) {
   context.moveTo(x1, y1);
   context.lineTo(x2, y2);
   context.stroke();
-}
-
-function median(values) {
-  return values.sort((a, b) => a - b)[values.length >> 1];
-}
-
-// Move overlapping names apart, downwards if there is room and upwards otherwise.
-function spread(spots, bottom) {
-  const placed = [];
-  for (const spot of spots.sort((a, b) => a.y - b.y)) {
-    const inTheWay = () =>
-      placed.some((p) => Math.abs(p.y - spot.y) < 14 && Math.abs(p.x - spot.x) < 4 * (p.name.length + spot.name.length));
-    const start = spot.y;
-    while (inTheWay() && spot.y < bottom) spot.y += 2;
-    if (spot.y >= bottom) for (spot.y = start; inTheWay() && spot.y > 14; ) spot.y -= 2;
-    placed.push(spot);
-  }
-  return placed;
-}
-
-function clipped(text, length) {
-  return text.length > length ? text.slice(0, length - 1) + "\u2026" : text;
 }
