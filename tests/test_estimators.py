@@ -6,6 +6,7 @@ import warnings
 import joblib
 import numpy as np
 import pytest
+import scipy.special
 import torch
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
@@ -13,13 +14,17 @@ from sklearn.datasets import load_digits, load_iris, make_blobs
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.exceptions import NotFittedError
+from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from torch import nn
 
+from deeplda.estimator_inputs import calibration_folds
 from deeplda.estimators import DeepLDAClassifier
 
-FAST = {"max_epochs": 10, "random_state": 0}
+# Decisions do not depend on calibration, which trains up to five more networks.
+FAST = {"max_epochs": 10, "random_state": 0, "calibrate": False}
+CALIBRATED = FAST | {"calibrate": True}
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +112,10 @@ class TestAnswers:
     def test_answers_agree(self, fitted, iris):
         scores, probabilities = fitted.decision_function(iris[0]), fitted.predict_proba(iris[0])
         assert (fitted.classes_[scores.argmax(1)] == fitted.predict(iris[0])).all()
-        np.testing.assert_allclose(probabilities, np.exp(scores - np.logaddexp.reduce(scores, 1, keepdims=True)))
+        calibration = fitted.model_.predictor.calibration
+        beta, share = float(calibration.inverse_temperature), float(calibration.uniform_share)
+        sharpened = scipy.special.softmax(beta * scores, axis=1)
+        np.testing.assert_allclose(probabilities, (1 - share) * sharpened + share / 3)
         assert fitted.model_.predict(iris[0]).tolist() == fitted.predict(iris[0]).astype(str).tolist()
 
     @pytest.mark.parametrize("before", [True, False])
@@ -261,8 +269,9 @@ class TestOwnNetworks:
             asked.append((sample_shape, embedding_dim))
             return nn.Linear(sample_shape[0], embedding_dim)
 
-        classifier = DeepLDAClassifier(network=build, embedding_dim=4, **FAST).fit(*iris)
-        assert asked == [((4,), 4)]
+        classifier = DeepLDAClassifier(network=build, embedding_dim=4, **CALIBRATED).fit(*iris)
+        # The first network is the model's, the others are those that calibrate it.
+        assert asked == [((4,), 4)] * 6
         assert classifier.score(*iris) > 0.8
 
     def test_a_name(self, iris):
@@ -316,7 +325,7 @@ class TestSettings:
 
     def test_a_narrow_embedding_is_worth_one_warning(self, iris):
         with pytest.warns(UserWarning, match="a wider output") as caught:
-            DeepLDAClassifier(embedding_dim=1, **FAST).fit(*iris)
+            DeepLDAClassifier(embedding_dim=1, **CALIBRATED).fit(*iris)
         assert len(caught) == 1
         assert caught[0].filename == __file__
 
@@ -394,18 +403,93 @@ class TestLabelsAndClasses:
             DeepLDAClassifier(early_stopping=True).fit([[0.0], [1.0]], [0, 1])
 
 
+class TestCalibration:
+    def test_probabilities_of_fresh_samples_can_be_trusted(self):
+        rng = np.random.default_rng(0)
+        rows = rng.normal(size=(3000, 30))
+        labels = (rows[:, :2].sum(1) + rng.normal(size=3000) > 0).astype(int)
+        raw, calibrated = (
+            DeepLDAClassifier(calibrate=calibrate, random_state=0).fit(rows[:200], labels[:200])
+            for calibrate in (False, True)
+        )
+        fresh, truth = rows[200:], labels[200:]
+        np.testing.assert_array_equal(raw.decision_function(fresh), calibrated.decision_function(fresh))
+        assert raw.model_.calibrated_on == 0
+        assert calibrated.model_.calibrated_on == 200
+        losses = [log_loss(truth, classifier.predict_proba(fresh)) for classifier in (raw, calibrated)]
+        assert losses[1] < 0.65 < 1.0 < losses[0]
+        excess = [c.predict_proba(fresh).max(1).mean() - c.score(fresh, truth) for c in (raw, calibrated)]
+        # Networks trained on four fifths of 200 samples are worse, so the probabilities are a little too cautious.
+        assert -0.1 < excess[1] < 0.02 < 0.15 < excess[0]
+
+    def test_samples_held_out_for_early_stopping_are_enough(self, iris, monkeypatch):
+        monkeypatch.setattr("deeplda.estimators.calibration_folds", None)
+        classifier = DeepLDAClassifier(early_stopping=True, max_epochs=3, random_state=0).fit(*iris)
+        assert classifier.model_.calibrated_on == 15
+
+    def test_a_large_set_spares_some_samples(self, iris, monkeypatch):
+        monkeypatch.setattr("deeplda.estimators.calibration_folds", None)
+        monkeypatch.setattr("deeplda.estimator_inputs._MANY_SAMPLES", 150)
+        monkeypatch.setattr("deeplda.estimator_inputs._HELD_OUT", 30)
+        classifier = DeepLDAClassifier(**CALIBRATED).fit(*iris)
+        assert classifier.model_.calibrated_on == 30
+        assert classifier.model_.statistics.counts.sum() == 120
+        assert not hasattr(classifier, "validation_scores_")
+
+    @pytest.mark.parametrize(("n", "folds"), [(30, 5), (500, 5), (501, 5), (625, 4), (1000, 3), (2500, 1), (9000, 1)])
+    def test_folds(self, n, folds):
+        labels = np.random.default_rng(n).choice(4, size=n, p=[0.6, 0.3, 0.09, 0.01])
+        labels[:4] = range(4)
+        splits = calibration_folds(labels, seed=3)
+        assert len(splits) == folds
+        held_out = np.concatenate([held for _, held in splits])
+        assert len(np.unique(held_out)) == len(held_out) >= min(500, n - 2 * 4)
+        for rest, held in splits:
+            assert sorted([*rest, *held]) == list(range(n))
+            before, after = np.bincount(labels, minlength=4), np.bincount(labels[rest], minlength=4)
+            np.testing.assert_allclose(before - after, np.where(before < 3, 0, before / 5), atol=1)
+            assert (after >= np.minimum(before, 2)).all()
+        assert all(map(np.array_equal, splits[0], calibration_folds(labels, seed=3)[0]))
+        assert not np.array_equal(splits[0][1], calibration_folds(labels, seed=4)[0][1])
+
+    def test_classes_too_small_to_be_split_are_not_calibrated(self):
+        classifier = DeepLDAClassifier(**CALIBRATED).fit([[0.0], [1.0], [5.0], [6.0]], [0, 0, 1, 1])
+        assert classifier.model_.calibrated_on == 0
+        np.testing.assert_allclose(classifier.predict_proba([[0.5]]).sum(), 1)
+
+
 class TestClassWeight:
     @pytest.mark.parametrize("objective", ["lda", "cce"])
-    def test_a_dict_adds_its_logarithm_to_the_score(self, overlapping, objective):
+    def test_a_dict_multiplies_the_odds(self, overlapping, objective):
         rows, labels = overlapping
         plain, ones, weighted = (
-            DeepLDAClassifier(objective=objective, class_weight=weight, **FAST)
-            .fit(rows, labels)
-            .decision_function(rows)
+            DeepLDAClassifier(objective=objective, class_weight=weight, **CALIBRATED).fit(rows, labels)
             for weight in (None, {0: 1, 1: 1}, {0: 2.0, 1: 10.0})
         )
-        np.testing.assert_array_equal(plain, ones)
-        np.testing.assert_allclose(weighted, plain + np.log(5), rtol=1e-9, atol=1e-9)
+        np.testing.assert_array_equal(plain.decision_function(rows), ones.decision_function(rows))
+        calibrations = [classifier.model_.predictor.calibration for classifier in (plain, weighted)]
+        (beta, share), (again, _) = ((float(c.inverse_temperature), float(c.uniform_share)) for c in calibrations)
+        assert beta == again != 1
+        difference = weighted.decision_function(rows) - plain.decision_function(rows)
+        np.testing.assert_allclose(beta * difference, np.log(5), rtol=1e-6)
+        before, after = (
+            ((classifier.predict_proba(rows) - share / 2) / (1 - share)).clip(1e-12) for classifier in (plain, weighted)
+        )
+        clear = (before > 1e-6).all(1)
+        assert clear.any()
+        odds = [(p[:, 1] / p[:, 0])[clear] for p in (before, after)]
+        np.testing.assert_allclose(odds[1], 5 * odds[0], rtol=1e-4)
+
+    def test_a_dict_survives_a_new_class(self, overlapping):
+        rows, labels = overlapping
+        model = DeepLDAClassifier(class_weight={1: 7.0}, **CALIBRATED).fit(rows, labels).model_
+        before = model.predictor.calibration.state_dict()
+        model.add_class(rows[:20] + 30, "far")
+        for name in model.card.predictors:
+            shift = model._named_predictor(name).prior_shift
+            np.testing.assert_allclose(shift, [0, np.log(7), 0])
+        assert model.predictor.calibration.state_dict() == before
+        assert (model.predict(rows[:20] + 30) == "far").all()
 
     def test_labels_left_out_weigh_one(self, overlapping):
         rows, labels = overlapping

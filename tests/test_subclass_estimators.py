@@ -28,7 +28,7 @@ def test_subclasses_solve_what_a_linear_network_cannot_undo():
     for seed in range(5):
         x, y = xor(seed)
         test_x, test_y = xor(100 + seed)
-        settings = {"network": linear, "embedding_dim": 2, "max_epochs": 40, "random_state": seed}
+        settings = {"network": linear, "embedding_dim": 2, "max_epochs": 40, "calibrate": False, "random_state": seed}
         plain.append(DeepLDAClassifier(**settings).fit(x, y).score(test_x, test_y))
         with pytest.warns(UserWarning, match="a wider output"):  # four subclasses on two outputs
             fitted = DeepLDAClassifier(subclasses=2, **settings).fit(x, y)
@@ -45,7 +45,8 @@ def test_a_callable_is_asked_for_as_many_outputs_as_subclasses():
         return linear(sample_shape, embedding_dim)
 
     DeepLDAClassifier(subclasses=2, network=build, max_epochs=2, random_state=0).fit(*xor(0, 120))
-    assert asked == [4]
+    # The first network is the model's, the others are those that calibrate it.
+    assert asked == [4] * 6
 
 
 def test_batches_have_two_subclasses_where_one_is_large():
@@ -110,3 +111,30 @@ class TestDeprecatedName:
 def test_wrong_number_of_subclasses():
     with pytest.raises(InputError, match="subclasses"):
         DeepLDAClassifier(subclasses=0).fit(*xor(0, 40))
+
+
+@pytest.mark.parametrize("decision", ["argmax", "sum"])
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_splitting_a_class_does_not_make_it_more_likely(k, decision):
+    """Of two classes with the same distribution, the rare one is too small to be split."""
+    rng = np.random.default_rng(0)
+    rows, labels = rng.normal(size=(415, 2)), np.repeat([0, 1], [400, 15])
+    classifier = DeepLDAClassifier(
+        subclasses=k, subclass_decision=decision, network=linear, max_epochs=5, calibrate=False, random_state=0
+    ).fit(rows, labels)
+    assert 0.3 < classifier.predict_proba(rng.normal(size=(1000, 2)))[:, 1].mean() < 0.6
+    model = classifier.model_
+    for name in ("hyperplanes", "nearest_mean"):
+        if k > 1:
+            priors = np.asarray(model._named_predictor(name).priors)
+            assert priors[:-1].sum() == pytest.approx(1)
+            assert priors[-1] == 1
+            np.testing.assert_allclose(priors[:-1] * 400, model.statistics.counts[:-1])
+
+
+def test_the_probabilities_of_subclasses_are_calibrated():
+    rows, labels = xor(0, 120)
+    classifier = DeepLDAClassifier(subclasses=2, network=linear, max_epochs=5, random_state=0).fit(rows, labels)
+    assert classifier.model_.calibrated_on == len(labels)
+    assert classifier.predict_proba(rows).shape == (len(labels), 2)
+    assert (classifier.classes_[classifier.predict_proba(rows).argmax(1)] == classifier.predict(rows)).all()

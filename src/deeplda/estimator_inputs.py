@@ -1,4 +1,4 @@
-"""The estimator's inputs to the training loop: samples, the split for early stopping, and the user's network."""
+"""The estimator's inputs to the training loop: samples, the samples held out from it, and the user's network."""
 
 from __future__ import annotations
 
@@ -14,8 +14,17 @@ from deeplda.data.dataset import Part
 from deeplda.errors import InputError
 from deeplda.sampling import stratified_split
 
+# The probabilities are calibrated on about this many samples, from at most this many folds. From this many samples on,
+# a few of them are held out instead.
+_CALIBRATION_SAMPLES, _FOLDS = 500, 5
+_MANY_SAMPLES, _HELD_OUT = 10_000, 1_000
+# Classes with fewer samples than this stay complete in every fold.
+_LEAST_SAMPLES = 3
 
-def hold_out(labels: NDArray[np.int64], fraction: float, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+Split = tuple[NDArray[np.intp], NDArray[np.intp]]
+
+
+def hold_out(labels: NDArray[np.int64], fraction: float, seed: int) -> Split:
     """Return the indices of a stratified training and validation set; the training set has a sample of every class."""
     if isinstance(fraction, bool | str) or not 0 < fraction < 1:
         raise InputError(f"validation_fraction must be between 0 and 1, got {fraction!r}")
@@ -26,6 +35,35 @@ def hold_out(labels: NDArray[np.int64], fraction: float, seed: int) -> tuple[NDA
         need = "a class with more than one sample for early stopping"
         raise InputError(what, need=need, do="use early_stopping=False")
     return train, validation
+
+
+def hold_out_few(labels: NDArray[np.int64], seed: int) -> Split | None:
+    """Return the indices of a stratified training set and of 1,000 samples for calibration; None below 10,000 samples.
+
+    A set of this size can spare them, and training a second network to calibrate the first would take long.
+    """
+    if len(labels) < _MANY_SAMPLES:
+        return None
+    return stratified_split(labels, _HELD_OUT, np.random.Generator(np.random.PCG64(seed)))
+
+
+def calibration_folds(labels: NDArray[np.int64], seed: int) -> list[Split]:
+    """Return the indices of the training and held-out samples of each fold that is needed for calibration.
+
+    Each of the five folds holds out a fifth of the samples, stratified by class. As many folds are returned as have 500
+    held-out samples together: all five of them up to 500 samples, and one from 2,500 samples on. A class with fewer
+    than three samples is never held out; if there are only such classes, there are no folds.
+    """
+    rng = np.random.Generator(np.random.PCG64(seed))
+    order = rng.permutation(len(labels))
+    order = order[np.argsort(labels[order], kind="stable")]
+    enough = np.bincount(labels)[labels[order]] >= _LEAST_SAMPLES
+    fold = np.full(len(labels), -1)
+    # Dealt out class by class, every fold gets the same number of samples of a class, or one more.
+    fold[order[enough]] = np.arange(enough.sum()) % _FOLDS
+    splits = [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(_FOLDS)]
+    needed = -(-_CALIBRATION_SAMPLES * _FOLDS // len(labels))
+    return [split for split in splits if len(split[1])][:needed]
 
 
 def loop_part(part: Part, scaler: StandardScaler | None) -> Part:

@@ -3,7 +3,7 @@
 The graph consists of the normalisation, the network and the first predictor. Like `load().predict`, it takes any number
 of samples: uint8 images N x C x H x W, or feature vectors N x features in float32 (float64 if the model computes in
 float64). Images for a saved estimator are float32, in the range it was fitted on. The graph returns the `scores` and
-`probabilities` of the classes in float64, like `predict_proba`, and the `embedding`.
+calibrated `probabilities` of the classes in float64, like `predict_proba`, and the `embedding`.
 
 An ONNX file contains only data. A .pt2 file can run code, because `torch.export.load` unpickles parts of it, so load it
 only from a source that you trust. The export itself reads it back once, from memory, to verify it.
@@ -205,8 +205,9 @@ def _joined(parts: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
 
 def _outputs_for(model: Model, embedding: NDArray[Any]) -> dict[str, NDArray[Any]]:
     """Return the outputs that the model computes from an embedding."""
-    scores = model.class_scores(torch.as_tensor(embedding))
-    return {"scores": scores.numpy(), "probabilities": scores.softmax(1).numpy(), "embedding": embedding}
+    found = torch.as_tensor(embedding)
+    scores, probabilities = model.class_scores(found), model.class_probabilities(found)
+    return {"scores": scores.numpy(), "probabilities": probabilities.numpy(), "embedding": embedding}
 
 
 class _InferenceGraph(nn.Module):
@@ -223,7 +224,7 @@ class _InferenceGraph(nn.Module):
     def forward(self, inputs: Tensor) -> dict[str, Tensor]:
         embedding = self.model.network(self.model.normalisation(inputs))
         scores = self.model._unchecked_scores(embedding)
-        return {"scores": scores, "probabilities": scores.softmax(1), "embedding": embedding}
+        return {"scores": scores, "probabilities": self.model.predictor.calibration(scores), "embedding": embedding}
 
 
 def _traced(model: Model, inputs: NDArray[Any]) -> torch.export.ExportedProgram:
@@ -246,6 +247,7 @@ def _properties(model: Model) -> dict[str, object]:
         "class_names": model.class_names,
         "sample_shape": model.card.sample_shape,
         "predictor": model.card.predictors[0],
+        "calibrated_on": model.calibrated_on,
     }
 
 

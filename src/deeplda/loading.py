@@ -18,6 +18,7 @@ from deeplda.networks.inspection import first_mismatch, outline, require_sample_
 from deeplda.networks.registry import outline_network
 from deeplda.output_folder import unchanged
 from deeplda.predictors import FeatureStatistics
+from deeplda.predictors.linear import complete_predictor_state
 
 # Below these limits, products of the statistics do not overflow.
 _LARGEST_MEAN, _LARGEST_SCATTER = 1e100, 1e200
@@ -53,7 +54,10 @@ def _read(folder: Path, network: str | nn.Module | None) -> tuple[ModelCard, dic
     if not isinstance(network, nn.Module) and ":" in card.network and network != card.network:
         do = f"pass network={card.network!r} (--network on the command line) or a module with the same architecture"
         raise code_not_run(folder, card.network, do)
-    return card, read_tensors(folder / "weights.safetensors")
+    state = read_tensors(folder / "weights.safetensors")
+    for name in card.predictors:
+        complete_predictor_state(state, f"predictors.{name}.")
+    return card, state
 
 
 def _empty_model(card: ModelCard, network: nn.Module) -> Model:
@@ -107,6 +111,11 @@ def _check_values(state: dict[str, Tensor], file: Path) -> None:
             raise InputError(f"{name!r} in {file} has values that are not finite: train again")
     if not (state["normalisation.deviation"] > 0).all():
         raise InputError(f"'normalisation.deviation' in {file} has values that are not positive: train again")
+    for name, tensor in state.items():
+        if name.endswith(".calibration.inverse_temperature") and not tensor > 0:
+            raise InputError(f"{name!r} in {file} is not positive: train again")
+        if name.endswith(".calibration.uniform_share") and not 0 <= tensor < 1:
+            raise InputError(f"{name!r} in {file} is not between 0 and 1: train again")
 
 
 @contextmanager

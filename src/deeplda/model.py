@@ -22,6 +22,7 @@ from deeplda.networks import NETWORKS
 from deeplda.networks.inspection import output_width, samples_at_once, zero_sample
 from deeplda.output_folder import OutputFolder
 from deeplda.predictors import ClassicLDA, FeatureStatistics, Hyperplanes, LinearPredictor, NearestMean, Softmax
+from deeplda.predictors.linear import Priors
 from deeplda.views import Views, averaged
 
 __all__ = ["Model", "ModelCard"]
@@ -64,6 +65,8 @@ class Model(nn.Module):
             self.predictors["hyperplanes"] = Hyperplanes(
                 alpha=card.alpha, lam=card.lam, scatter=card.scatter, class_weight=card.class_weight
             )
+        if "classic_lda" in card.predictors and card.class_weight == "balanced":
+            self.predictors["classic_lda"] = ClassicLDA(priors=None)
 
     @classmethod
     def from_parts(
@@ -90,8 +93,8 @@ class Model(nn.Module):
                 channel or feature. By default, inputs are not changed.
 
         Raises InputError if the parts do not fit together, or if the predictor has an option that a saved model cannot
-        record: `normalize="unit"` or `probability="sigmoid"`. Priors other than the predictor's default apply until a
-        class is added.
+        record: `normalize="unit"` or `probability="sigmoid"`. The predictor's calibration is kept. Priors other than
+        the predictor's default apply until a class is added.
         """
         name = _predictor_name(predictor)
         count, width = predictor.weight.shape
@@ -146,6 +149,11 @@ class Model(nn.Module):
         """Statistics of the embedded training set; None for a model trained with cross-entropy alone."""
         return self.predictor._statistics
 
+    @property
+    def calibrated_on(self) -> int:
+        """The number of samples outside the training set that the probabilities were calibrated on; 0 if none."""
+        return int(self.predictor.calibration.samples)
+
     @cached_property
     def batch_size(self) -> int:
         """The number of samples that are processed at once, at most 500; it depends only on the network and card."""
@@ -167,15 +175,24 @@ class Model(nn.Module):
         self, inputs: Tensor | NDArray[np.generic], *, tta: Views | None = None, mirror: bool = False
     ) -> NDArray[np.str_]:
         """Return the class name of each sample, (n,)."""
-        best = self.predict_proba(inputs, tta=tta, mirror=mirror).argmax(1)
+        best = self.decision_function(inputs, tta=tta, mirror=mirror).argmax(1)
         names: NDArray[np.str_] = np.asarray(self.class_names)[best]
         return names
 
     def predict_proba(
         self, inputs: Tensor | NDArray[np.generic], *, tta: Views | None = None, mirror: bool = False
     ) -> NDArray[np.float64]:
-        """Return the probability of each class, (n, C), in the order of `class_names`."""
-        return self._collect(lambda embedding: self.class_scores(embedding).softmax(1), inputs, tta=tta, mirror=mirror)
+        """Return the probability of each class, (n, C), in the order of `class_names`.
+
+        The probabilities are calibrated if `calibrated_on` is positive; otherwise, they are far too confident.
+        """
+        return self._collect(self.class_probabilities, inputs, tta=tta, mirror=mirror)
+
+    def decision_function(
+        self, inputs: Tensor | NDArray[np.generic], *, tta: Views | None = None, mirror: bool = False
+    ) -> NDArray[np.float64]:
+        """Return the score of each class, (n, C), which no calibration has changed, in the order of `class_names`."""
+        return self._collect(self.class_scores, inputs, tta=tta, mirror=mirror)
 
     def predict_subclasses(
         self, inputs: Tensor | NDArray[np.generic], *, tta: Views | None = None, mirror: bool = False
@@ -198,7 +215,8 @@ class Model(nn.Module):
     def add_class(self, inputs: Tensor | NDArray[np.generic], name: str) -> None:
         """Add a class from a few examples (n, *sample_shape), without retraining the network.
 
-        The predictors are refitted with their default priors, so priors that you or an estimator set are lost.
+        The calibration is kept, and so are the class weights of an estimator. The new class has the prior of an average
+        class, except with classic LDA, whose priors are the class frequencies.
 
         Raises InputError if a class with that name already exists, the model has no statistics, or it has a softmax
         predictor, whose layer is trained.
@@ -216,7 +234,20 @@ class Model(nn.Module):
         statistics = statistics.with_class(features, len(parents))
         update = {"class_names": (*self.class_names, name), "parents": self.card.parents and (*parents, known)}
         self.card = self.card.model_copy(update=update)
-        self._fit_statistics(statistics)
+        for name in self.card.predictors:
+            predictor = self._named_predictor(name)
+            predictor.priors = self._priors(predictor, statistics)
+            predictor._refit(statistics)
+
+    def class_probabilities(self, embedding: Tensor, predictor: str | None = None) -> Tensor:
+        """Return the calibrated probability of each class, (n, C) float64, for embeddings (n, embedding_dim).
+
+        `predictor` names the predictor to use, by default the first one on the card. Raises InputError if a score is
+        not finite.
+        """
+        chosen = self._named_predictor(predictor) if predictor else self.predictor
+        probabilities: Tensor = chosen.calibration(self.class_scores(embedding, predictor))
+        return probabilities
 
     def class_scores(self, embedding: Tensor, predictor: str | None = None) -> Tensor:
         """Return the score of each class, (n, C) float64, for embeddings (n, embedding_dim).
@@ -294,7 +325,20 @@ class Model(nn.Module):
             if isinstance(predictor, Softmax):
                 predictor._statistics = statistics
             else:
+                predictor.priors = self._priors(predictor, statistics)
                 predictor.fit_statistics(statistics)
+
+    def _priors(self, predictor: LinearPredictor, statistics: FeatureStatistics) -> Priors:
+        """Return the priors with which a predictor of this model is fitted.
+
+        Priors belong to classes: if they are equal, each subclass has its share of its class's prior, so that splitting
+        a class does not make it more likely.
+        """
+        if self.card.parents is None or predictor.priors == "empirical":
+            return predictor.priors
+        parents = torch.tensor(self.card.parents)
+        sizes = torch.zeros(len(self.class_names), dtype=torch.float64).index_add_(0, parents, statistics.counts)
+        return (statistics.counts / sizes[parents]).tolist()
 
     def _require_statistics(self) -> FeatureStatistics:
         """Return the statistics of the embedded training set. Raises InputError if there are none."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.special
 from sklearn.datasets import load_digits, load_iris
 
 from deeplda import DeepLDAClassifier, load
@@ -33,6 +34,7 @@ def irises():
 def test_a_model_predicts_the_same():
     probabilities = load(OLD / "finished").predict_proba(digits())
     np.testing.assert_allclose(probabilities, EXPECTED["finished"], atol=1e-6)
+    assert load(OLD / "finished").calibrated_on == 0
 
 
 def test_a_finished_run_is_read():
@@ -58,8 +60,12 @@ def test_a_stopped_run_is_resumed_to_the_same_model(tmp_path, capsys):
     before = read_metrics(OLD / "interrupted")
     assert len(before) == 3
     assert read_metrics(run)[:3] == before
-    # Six epochs amplify the last digits in which processors differ.
-    np.testing.assert_allclose(load(run).predict_proba(digits()), EXPECTED["continued"], atol=0.02)
+    # This version calibrates the probabilities; version 0.1.0 did not. Six epochs amplify the last digits in which
+    # processors differ.
+    model = load(run)
+    assert model.calibrated_on == 270
+    probabilities = scipy.special.softmax(model.decision_function(digits()), axis=1)
+    np.testing.assert_allclose(probabilities, EXPECTED["continued"], atol=0.02)
 
 
 @pytest.mark.parametrize("name", ["classifier", "subclass_classifier"])

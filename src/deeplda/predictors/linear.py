@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from deeplda.core.moments import check_batch
 from deeplda.core.options import check_choice
+from deeplda.predictors.calibration import Calibration
 from deeplda.predictors.feature_statistics import FeatureStatistics, Numbers, as_tensor
 
 Probability = Literal["softmax", "sigmoid"]
@@ -24,11 +25,14 @@ class LinearPredictor(nn.Module):
 
     Args:
         probability: "softmax" applies softmax to the scores; "sigmoid" normalises the sigmoids of the scores, as in the
-            paper.
+            paper. Only softmax can be calibrated.
         priors: None for equal priors, "empirical" for the class frequencies, or one number per class. The logarithms of
             the priors are added to the scores.
 
-    Buffers after fitting: classes (C,), the class ids; weight (C, d); bias (C,).
+    Attributes:
+        calibration: the map from scores to probabilities, which `calibrate` fits.
+
+    Buffers after fitting: classes (C,), the class ids; weight (C, d); bias (C,); prior_shift (C,), see `shift_priors`.
     """
 
     _fit_method: ClassVar[str] = "fit"
@@ -36,6 +40,7 @@ class LinearPredictor(nn.Module):
     classes: Tensor
     weight: Tensor
     bias: Tensor
+    prior_shift: Tensor
 
     def __init__(self, *, probability: Probability = "softmax", priors: Priors = None) -> None:
         super().__init__()
@@ -43,6 +48,7 @@ class LinearPredictor(nn.Module):
         self.probability, self.priors = probability, priors
         # The statistics of the last fit. `deeplda.loading` sets them when it restores a saved model.
         self._statistics: FeatureStatistics | None = None
+        self.calibration = Calibration()
         self._set(torch.empty(0, dtype=torch.long), torch.empty(0, 0).double(), torch.empty(0).double())
 
     def fit(self, features: Numbers, labels: Numbers) -> Self:
@@ -58,15 +64,47 @@ class LinearPredictor(nn.Module):
         return FeatureStatistics.for_labels(labels)
 
     def fit_statistics(self, statistics: FeatureStatistics) -> Self:
-        """Fit from statistics that have seen every batch."""
+        """Fit from statistics that have seen every batch. An earlier calibration and shift of the priors are lost."""
         device = self.weight.device
         weight, bias = self._solve(statistics)
         self._set(statistics.classes, weight, bias + self._log_priors(statistics))
         self._statistics = statistics
         return self.to(device)
 
+    def calibrate(self, features: Numbers, labels: Numbers) -> Self:
+        """Fit the probabilities to features (n, d) with labels (n,) that the predictor was not fitted on.
+
+        The features must come from samples that the network was not trained on either: on its own training samples, a
+        network is far too confident. Decisions do not change, unless the priors are shifted. `Calibration` has the
+        details. Raises ValueError if a label is not among `classes`, or if `probability` is "sigmoid".
+        """
+        if self.probability == "sigmoid":
+            raise ValueError('probability is "sigmoid", need "softmax" to calibrate: create the predictor with it')
+        features, labels = as_tensor(features, "features"), as_tensor(labels, "labels").to(self.classes.device).long()
+        check_batch(features, labels)
+        if not (known := torch.isin(labels, self.classes)).all():
+            wrong = int(labels[~known][0])
+            raise ValueError(f"labels contains {wrong}, need one of the {len(self.classes)} classes: omit its samples")
+        shift, self.prior_shift = self.prior_shift, torch.zeros_like(self.prior_shift)
+        scores = self.decision_function(features)
+        self.prior_shift = shift
+        self.calibration.fit(scores.detach().cpu().numpy(), torch.searchsorted(self.classes, labels).cpu().numpy())
+        return self
+
+    def shift_priors(self, factors: Sequence[float]) -> Self:
+        """Multiply the odds of each class by a positive factor, as if its frequency or cost had changed; factors (C,).
+
+        The logarithm of the factors is added to beta times the scores, where beta is the inverse temperature, so it
+        counts the same however large the scores are. Call it after `calibrate`, which looks at the given frequencies.
+        """
+        found = torch.as_tensor(factors, dtype=torch.float64)
+        if found.shape != self.classes.shape or not ((found > 0) & found.isfinite()).all():
+            raise ValueError(f"factors is {list(factors)}, need {len(self.classes)} positive finite numbers")
+        self.prior_shift = found.log().to(self.prior_shift)
+        return self
+
     def decision_function(self, features: Numbers) -> Tensor:
-        """Return the scores, (n, C) float64.
+        """Return the scores, (n, C) float64; calibration does not change them, unless the priors are shifted.
 
         Raises NotFittedError if the predictor is not fitted, and ValueError if features has the wrong width or is not
         finite.
@@ -84,7 +122,10 @@ class LinearPredictor(nn.Module):
     def predict_proba(self, features: Numbers) -> Tensor:
         """Return the probability of each class, (n, C) float64, computed from logarithms to avoid overflow."""
         scores = self.decision_function(features)
-        return (nn.functional.logsigmoid(scores) if self.probability == "sigmoid" else scores).softmax(1)
+        if self.probability == "sigmoid":
+            return nn.functional.logsigmoid(scores).softmax(1)
+        probabilities: Tensor = self.calibration(scores)
+        return probabilities
 
     def mahalanobis(self, features: Numbers) -> Tensor:
         """Return the Mahalanobis distance from each sample to the nearest class mean, (n,) float64.
@@ -105,12 +146,13 @@ class LinearPredictor(nn.Module):
     def add_class(self, features: Numbers, label: int, *, prior: float | None = None) -> Self:
         """Add a class from a few examples, features (k, d), without retraining: its mean and scatter are added.
 
-        If `priors` are numbers, pass the `prior` of the new class, between 0 and 1; the others keep their proportions.
+        The calibration is kept, and so are shifted priors; the prior of the new class is not shifted. If `priors` are
+        numbers, pass the `prior` of the new class, between 0 and 1; the others keep their proportions.
         Raises ValueError if the class already exists, or if `prior` is missing or not needed.
         """
         statistics = self._fitted_statistics().with_class(features, label)
         self.priors = self._extended_priors(int((statistics.classes < label).sum()), prior)
-        return self.fit_statistics(statistics)
+        return self._refit(statistics)
 
     def forward(self, features: Numbers) -> Tensor:
         return self.decision_function(features)
@@ -118,6 +160,14 @@ class LinearPredictor(nn.Module):
     def _solve(self, statistics: FeatureStatistics) -> tuple[Tensor, Tensor]:
         """Compute weight (C, d) and bias (C,) for equal priors."""
         raise NotImplementedError
+
+    def _refit(self, statistics: FeatureStatistics) -> Self:
+        """Fit from statistics with additional classes, and keep the calibration and the shifted priors."""
+        calibration, shift, classes = self.calibration, self.prior_shift, self.classes
+        self.fit_statistics(statistics)
+        self.calibration = calibration
+        self.prior_shift[torch.searchsorted(self.classes, classes)] = shift
+        return self
 
     def _reserve(self, classes: int, dimensions: int) -> Self:
         """Create buffers of the right shapes, so that a state can be loaded into them."""
@@ -151,6 +201,7 @@ class LinearPredictor(nn.Module):
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *others: Any) -> None:
         """Load as torch does, after resizing the buffers of an unfitted predictor to match the state."""
+        complete_predictor_state(state_dict, prefix)
         weight = state_dict.get(f"{prefix}weight")
         if len(self.classes) == 0 and weight is not None and weight.ndim == 2:
             device = self.weight.device
@@ -163,7 +214,8 @@ class LinearPredictor(nn.Module):
 
     def _scores(self, features: Numbers) -> Tensor:
         """Return the scores without a check that they are finite, which cannot be part of an exported graph."""
-        return self._checked(features).double() @ self.weight.double().T + self.bias.double()
+        bias = self.bias.double() + self.prior_shift / self.calibration.inverse_temperature
+        return self._checked(features).double() @ self.weight.double().T + bias
 
     def _checked(self, features: Numbers) -> Tensor:
         """Return the features as a tensor, on the predictor's device if they are an array."""
@@ -195,6 +247,15 @@ class LinearPredictor(nn.Module):
         self.register_buffer("classes", classes.clone())
         self.register_buffer("weight", weight)
         self.register_buffer("bias", bias)
+        self.register_buffer("prior_shift", torch.zeros_like(bias))
+        self.calibration = Calibration().to(bias.device)
+
+
+def complete_predictor_state(state: dict[str, Tensor], prefix: str) -> None:
+    """Add the values that a predictor's state from before version 0.2 lacks: it was not calibrated."""
+    if (bias := state.get(f"{prefix}bias")) is not None and f"{prefix}prior_shift" not in state:
+        state[f"{prefix}prior_shift"] = torch.zeros_like(bias)
+        state |= {f"{prefix}calibration.{name}": value for name, value in Calibration().state_dict().items()}
 
 
 def _check_finite(features: Tensor) -> None:

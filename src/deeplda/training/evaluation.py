@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 from deeplda.data.dataset import Part
 from deeplda.model import Model
 from deeplda.predictors import FeatureStatistics
+from deeplda.predictors.calibration import brier_score, calibration_error, log_loss
 from deeplda.training.metrics import PredictorScores, Scores
 from deeplda.training.parallel import ALONE, World
 from deeplda.views import Views
@@ -43,36 +44,69 @@ def gather_statistics(model: Model, part: Part, watch: Watch = unwatched, world:
 
 
 def evaluate(
-    model: Model, part: Part, watch: Watch = unwatched, world: World = ALONE, *, tta: Views | None = None
+    model: Model,
+    part: Part,
+    watch: Watch = unwatched,
+    world: World = ALONE,
+    *,
+    tta: Views | None = None,
+    calibrate: bool = False,
 ) -> Scores | None:
     """Score every predictor of the model on `part`; return None if it has no samples.
 
     The samples are split among the processes of a `world`. With `tta`, embeddings are averaged over views of each
-    image. Raises InputError if the model computes NaN or infinity.
+    image. With `calibrate`, the probabilities of every predictor are first calibrated on these samples, which must not
+    be training samples. Raises InputError if the model computes NaN or infinity.
     """
     if len(part) == 0:
         return None
+    labels, scores = class_scores(model, part, watch, world, tta=tta)
+    if calibrate:
+        calibrate_model(model, scores, labels, world)
+    predictors = {name: _predictor_scores(model, name, found, labels) for name, found in scores.items()}
+    first = model.card.predictors[0]
+    table = confusion(labels, scores[first].argmax(1), len(model.class_names))
+    return Scores(n=len(part), accuracy=_accuracy(table), predictors=predictors, confusion=table.tolist())
+
+
+def class_scores(
+    model: Model, part: Part, watch: Watch = unwatched, world: World = ALONE, *, tta: Views | None = None
+) -> tuple[NDArray[np.int64], dict[str, NDArray[np.float64]]]:
+    """Return the labels (n,) of `part` and each predictor's class scores (n, C), in the same order in all processes."""
     inputs, classes = world.share(part.inputs), len(model.class_names)
     found: dict[str, list[NDArray[np.float64]]] = {name: [np.empty((0, classes))] for name in model.card.predictors}
     for embedding in watch(model.embeddings(inputs, tta=tta), len(inputs), "scoring"):
         for name, scores in found.items():
             scores.append(model.class_scores(embedding, name).cpu().numpy())
     labels = np.concatenate(world.gather(world.share(part.labels)))
-    gathered = {name: np.concatenate(world.gather(np.concatenate(scores))) for name, scores in found.items()}
-    tables = {name: confusion(labels, scores.argmax(1), classes) for name, scores in gathered.items()}
-    deciding = tables[model.card.predictors[0]]
-    return Scores(
-        n=len(part),
-        accuracy=_accuracy(deciding),
-        predictors={
-            name: PredictorScores(
-                accuracy=_accuracy(table),
-                balanced_accuracy=_balanced_accuracy(table),
-                auc=area_under_roc(labels, gathered[name]),
-            )
-            for name, table in tables.items()
-        },
-        confusion=deciding.tolist(),
+    return labels, {name: np.concatenate(world.gather(np.concatenate(scores))) for name, scores in found.items()}
+
+
+def calibrate_model(
+    model: Model, scores: Mapping[str, NDArray[np.float64]], labels: NDArray[np.int64], world: World = ALONE
+) -> None:
+    """Calibrate the predictors on their class scores (n, C) for samples outside the training set, with labels (n,).
+
+    All processes get the calibration of the first one.
+    """
+    for name, found in scores.items():
+        calibration = model._named_predictor(name).calibration
+        calibration.load_state_dict(world.from_first(calibration.fit(found, labels).state_dict()))
+
+
+def _predictor_scores(
+    model: Model, name: str, scores: NDArray[np.float64], labels: NDArray[np.int64]
+) -> PredictorScores:
+    calibration = model._named_predictor(name).calibration
+    decided, logs = scores.argmax(1), calibration.log_probabilities(scores)
+    table, probabilities = confusion(labels, decided, scores.shape[1]), np.exp(logs)
+    return PredictorScores(
+        accuracy=_accuracy(table),
+        balanced_accuracy=_balanced_accuracy(table),
+        auc=area_under_roc(labels, float(calibration.inverse_temperature) * scores),
+        log_loss=log_loss(logs, labels),
+        brier=brier_score(probabilities, labels),
+        ece=calibration_error(probabilities.max(1), decided == labels),
     )
 
 

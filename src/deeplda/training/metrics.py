@@ -16,6 +16,7 @@ from deeplda.memory import require_memory
 _Count = Annotated[int, Field(ge=0, le=2**53)]
 _AtLeastOne = Annotated[int, Field(ge=1, le=2**53)]
 _Share = Annotated[float, Field(ge=0, le=1)]
+_Loss = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Seconds = Annotated[float, Field(ge=0, le=1e12)]
 _Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Operations = Annotated[int, Field(ge=0, le=10**30)]
@@ -40,11 +41,20 @@ class _Strict(BaseModel):
 
 
 class PredictorScores(_Strict):
-    """Scores of one predictor; `auc` is None if all samples belong to one class."""
+    """Scores of one predictor.
+
+    Attributes:
+        auc: area under the ROC curve; None if all samples belong to one class.
+        log_loss, brier, ece: log loss, Brier score and expected calibration error of the probabilities, as defined in
+            `deeplda.predictors.calibration`; None in runs of early versions.
+    """
 
     accuracy: _Share
     balanced_accuracy: _Share
     auc: _Share | None = None
+    log_loss: _Loss | None = None
+    brier: Annotated[float, Field(ge=0, le=2)] | None = None
+    ece: _Share | None = None
 
 
 class Scores(_Strict):

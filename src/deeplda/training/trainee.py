@@ -85,11 +85,15 @@ class Classifier:
         if len(validation) == 0:
             return None, self._spectrum()
         self.fit_predictors(fit_part)
-        return evaluate(self.model, validation, world=self.world), self._spectrum()
+        return evaluate(self.model, validation, world=self.world, calibrate=True), self._spectrum()
 
     def finish(self, data: Data, watch: Watch) -> Model:
-        """Return the model, with its predictors fitted on the whole training set."""
+        """Return the model, with its predictors fitted on the whole training set and calibrated on the validation set.
+
+        Without a validation set, the probabilities are not calibrated.
+        """
         self.fit_predictors(data.train, watch)
+        evaluate(self.model, data.val, world=self.world, calibrate=True)
         return self.model
 
     def score(self, data: Data, watch: Watch) -> FinalScores:

@@ -1,0 +1,166 @@
+"""Turn scores into probabilities that can be trusted, and measure how far probabilities can be trusted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.integer]
+
+# Inverse temperatures that are tried before the best one is refined, a factor of 2 apart.
+_TRIED = np.log(2.0) * np.arange(-24, 15)
+# Larger values would leave almost nothing of the scores.
+_LARGEST_SHARE = 0.99
+_HALVINGS = 40
+# Probabilities that underflow are raised to this, whose logarithm and inverse are finite.
+_LEAST = 1e-300
+_BINS = 15
+
+
+class Calibration(nn.Module):
+    """The map from scores to probabilities: p = (1 - u) softmax(beta * scores) + u / C.
+
+    The inverse temperature beta is the same for all samples and classes, and so is the share u of the probability that
+    is spread evenly over the C classes. The class with the highest score always has the highest probability. Until
+    `fit` is called, beta is 1 and u is 0, and the probabilities are the softmax of the scores.
+
+    Buffers, all of shape (): inverse_temperature, beta > 0; uniform_share, 0 <= u < 1; samples, the number of samples
+    that they were fitted on, 0 if they were not.
+    """
+
+    inverse_temperature: Tensor
+    uniform_share: Tensor
+    samples: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("inverse_temperature", torch.tensor(1.0, dtype=torch.float64))
+        self.register_buffer("uniform_share", torch.tensor(0.0, dtype=torch.float64))
+        self.register_buffer("samples", torch.tensor(0))
+
+    def forward(self, scores: Tensor) -> Tensor:
+        """Return the probabilities (n, C) for scores (n, C)."""
+        sharpened = (scores * self.inverse_temperature).softmax(1)
+        return (1 - self.uniform_share) * sharpened + self.uniform_share / scores.shape[1]
+
+    def log_probabilities(self, scores: Floats) -> Floats:
+        """Return the logarithms of the probabilities (n, C) for scores (n, C); they do not underflow."""
+        logits = float(self.inverse_temperature) * scores
+        logs: Floats = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
+        share = float(self.uniform_share)
+        return logs if share == 0 else np.logaddexp(np.log1p(-share) + logs, np.log(share / scores.shape[1]))
+
+    def fit(self, scores: Floats, labels: Integers) -> Self:
+        """Fit beta and u to scores (n, C) of samples outside the training set, with the classes 0..C-1 as labels (n,).
+
+        They minimise the log loss of these samples plus one assumed mistake: each sample counts n + 1 times with its
+        label and once with the most likely other class, out of n + 2, as in Laplace's rule of succession. A prior with
+        the weight of one sample pulls beta towards 1, so that few or perfectly separated samples do not make it
+        extreme. Without samples, nothing changes.
+        """
+        if len(labels) == 0:
+            return self
+        temperature, share = _fitted(np.asarray(scores, np.float64), np.asarray(labels))
+        self.inverse_temperature.fill_(temperature)
+        self.uniform_share.fill_(share)
+        self.samples.fill_(len(labels))
+        return self
+
+
+def _fitted(scores: Floats, labels: Integers) -> tuple[float, float]:
+    """Return the inverse temperature and the uniform share for scores (n, C) and labels (n,)."""
+    # Importing it takes a while, and predicting does not need it.
+    from scipy.optimize import minimize_scalar
+
+    n, classes = scores.shape
+    rows = np.arange(n)
+    # Relative to the best score, nothing overflows.
+    scores = scores - scores.max(1, keepdims=True)
+    others = scores.copy()
+    others[rows, labels] = -np.inf
+    own, rival = scores[rows, labels], others.max(1)
+    weights = np.repeat([(n + 1) / (n + 2), 1 / (n + 2)], n)
+
+    def loss_and_share(logarithm: float) -> tuple[float, float]:
+        beta = np.exp(logarithm)
+        total = np.exp(beta * scores).sum(1)
+        sharpened = np.exp(beta * np.concatenate([own, rival])) / np.concatenate([total, total])
+        sharpened = np.maximum(sharpened, _LEAST)
+        share = _best_share(sharpened, weights, classes)
+        losses = -np.log((1 - share) * sharpened + share / classes)
+        return float(weights @ losses + beta - 1 - logarithm), share
+
+    def loss(logarithm: float) -> float:
+        return loss_and_share(logarithm)[0]
+
+    first = _TRIED[np.argmin([loss(value) for value in _TRIED])]
+    step = float(_TRIED[1] - _TRIED[0])
+    found = minimize_scalar(loss, bounds=(first - step, first + step), method="bounded", options={"xatol": 1e-8})
+    best = min(float(found.x), float(first), key=loss)
+    return float(np.exp(best)), loss_and_share(best)[1]
+
+
+def _best_share(sharpened: Floats, weights: Floats, classes: int) -> float:
+    """Return the u that maximises sum(w log((1 - u) p + u / C)), which is concave in u, by bisecting its derivative."""
+    uniform = 1 / classes
+
+    def slope(share: float) -> float:
+        return float(weights @ ((uniform - sharpened) / ((1 - share) * sharpened + share * uniform)))
+
+    low, high = 0.0, _LARGEST_SHARE
+    if slope(low) <= 0:
+        return low
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if slope(middle) > 0 else (low, middle)
+    return (low + high) / 2
+
+
+def log_loss(log_probabilities: Floats, labels: Integers) -> float:
+    """Return the mean of -log p_y, where p_y is the probability of the true class."""
+    return float(-log_probabilities[np.arange(len(labels)), labels].mean())
+
+
+def brier_score(probabilities: Floats, labels: Integers) -> float:
+    """Return the mean over the samples of sum_c (p_c - [c = y])^2, from 0 (perfect) to 2."""
+    of_truth = probabilities[np.arange(len(labels)), labels]
+    return float((np.square(probabilities).sum(1) - 2 * of_truth + 1).mean())
+
+
+@dataclass(frozen=True)
+class ReliabilityBin:
+    """The predictions whose confidence, the probability of the predicted class, lies in one bin.
+
+    Attributes:
+        count: the number of predictions.
+        confidence: their mean confidence.
+        accuracy: the fraction of them that is right.
+    """
+
+    count: int
+    confidence: float
+    accuracy: float
+
+
+def reliability_bins(confidence: Floats, right: NDArray[np.bool_]) -> list[ReliabilityBin]:
+    """Return the bins that are not empty, out of 15 of equal width from 0 to 1, for predictions (n,)."""
+    places = np.minimum((confidence * _BINS).astype(np.int64), _BINS - 1)
+    return [
+        ReliabilityBin(int(here.sum()), float(confidence[here].mean()), float(right[here].mean()))
+        for here in (places == place for place in np.unique(places))
+    ]
+
+
+def calibration_error(confidence: Floats, right: NDArray[np.bool_]) -> float:
+    """Return the expected calibration error (ECE): the mean over all predictions of |accuracy - confidence| per bin.
+
+    The bins are those of `reliability_bins`; only the probability of the predicted class counts.
+    """
+    bins = reliability_bins(confidence, right)
+    return sum(found.count * abs(found.accuracy - found.confidence) for found in bins) / len(confidence)

@@ -1,0 +1,179 @@
+"""Calibration, compared with scikit-learn's scores, a general optimiser and literal loops."""
+
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.special
+import sklearn.metrics
+import torch
+from batches import gaussian_batch
+
+from deeplda.predictors import Calibration, ClassicLDA, Hyperplanes, NearestMean
+from deeplda.predictors.calibration import brier_score, calibration_error, log_loss, reliability_bins
+
+
+def overconfident(seed=0, n=300, classes=4, factor=8.0, noise=0.1):
+    """Scores whose softmax is `factor` times too sharp, and labels of which a fraction `noise` is random."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(n, classes)) * 2
+    labels = np.array([rng.choice(classes, p=row) for row in scipy.special.softmax(logits, axis=1)])
+    labels = np.where(rng.random(n) < noise, rng.integers(classes, size=n), labels)
+    return factor * logits, labels
+
+
+def objective(scores, labels, beta, share):
+    """The loss that `Calibration.fit` minimises, sample by sample as its docstring has it."""
+    n, classes = scores.shape
+    total = beta - 1 - np.log(beta)
+    for row, label in zip(scores, labels, strict=True):
+        p = (1 - share) * scipy.special.softmax(beta * row) + share / classes
+        rival = max((c for c in range(classes) if c != label), key=lambda c: row[c])
+        total -= (n + 1) / (n + 2) * np.log(p[label]) + 1 / (n + 2) * np.log(p[rival])
+    return total
+
+
+@pytest.mark.parametrize(("factor", "noise"), [(8.0, 0.1), (1.0, 0.0), (0.2, 0.3), (500.0, 0.05)])
+def test_the_fit_is_the_minimum(factor, noise):
+    scores, labels = overconfident(n=40, factor=factor, noise=noise)
+    calibration = Calibration().fit(scores, labels)
+    found = objective(scores, labels, float(calibration.inverse_temperature), float(calibration.uniform_share))
+
+    def loss(x):
+        return objective(scores, labels, np.exp(x[0]), scipy.special.expit(x[1]))
+
+    starts = [(np.log(b / factor), u) for b in (0.3, 3) for u in (-6, -2)]
+    reference = min(scipy.optimize.minimize(loss, start, method="Nelder-Mead").fun for start in starts)
+    assert found <= reference + 1e-6
+    assert int(calibration.samples) == 40
+
+
+def test_it_recovers_the_temperature_and_the_noise():
+    scores, labels = overconfident(n=20_000, factor=8.0, noise=0.2)
+    calibration = Calibration().fit(scores, labels)
+    assert float(calibration.inverse_temperature) == pytest.approx(1 / 8, rel=0.1)
+    assert float(calibration.uniform_share) == pytest.approx(0.2, abs=0.03)
+
+
+def test_confidence_becomes_accuracy():
+    (scores, labels), (fresh, truth) = overconfident(0, 2000), overconfident(1, 5000)
+    right = fresh.argmax(1) == truth
+    raw, calibrated = Calibration(), Calibration().fit(scores, labels)
+    errors = [calibration_error(np.exp(c.log_probabilities(fresh)).max(1), right) for c in (raw, calibrated)]
+    assert errors[0] > 0.2
+    assert errors[1] < 0.03
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e5])
+@pytest.mark.parametrize("n", [1, 3, 40])
+def test_perfectly_separated_samples_leave_a_doubt(n, scale):
+    labels = np.arange(n) % 3
+    scores = scale * np.eye(3)[labels]
+    calibration = Calibration().fit(scores, labels)
+    confidence = np.exp(calibration.log_probabilities(scores)).max(1)
+    assert 0 < float(calibration.inverse_temperature) < np.inf
+    assert (confidence <= 1 - 0.5 / (n + 2)).all()
+    assert (scores.argmax(1) == np.exp(calibration.log_probabilities(scores)).argmax(1)).all()
+
+
+@pytest.mark.parametrize("labels", [np.zeros(50, int), np.arange(50) % 2])
+def test_useless_scores_still_order_the_classes(labels):
+    scores = np.random.default_rng(0).normal(size=(50, 2)) * 1e4
+    calibration = Calibration().fit(scores, labels)
+    probabilities = calibration(torch.tensor(scores)).numpy()
+    assert np.isfinite(probabilities).all()
+    assert (probabilities.argmax(1) == scores.argmax(1)).all()
+    # Scores that are always wrong deserve no confidence.
+    wrong = Calibration().fit(np.array([[5.0, 0.0]] * 30), np.ones(30, int))
+    assert wrong(torch.tensor([[5.0, 0.0]]))[0, 0] < 0.51
+
+
+def test_without_samples_nothing_changes():
+    calibration = Calibration().fit(np.empty((0, 3)), np.empty(0, int))
+    scores = torch.randn(5, 3).double()
+    assert torch.equal(calibration(scores), scores.softmax(1))
+    assert int(calibration.samples) == 0
+
+
+def test_logarithms_agree_with_probabilities():
+    scores, labels = overconfident()
+    for calibration in (Calibration(), Calibration().fit(scores, labels)):
+        found = calibration(torch.tensor(scores)).numpy()
+        np.testing.assert_allclose(np.exp(calibration.log_probabilities(scores)), found, rtol=1e-12, atol=1e-300)
+
+
+def test_scores_are_scikit_learns():
+    scores, labels = overconfident(factor=1.0)
+    p = scipy.special.softmax(scores, axis=1)
+    assert log_loss(np.log(p), labels) == pytest.approx(sklearn.metrics.log_loss(labels, p, labels=range(4)))
+    literal = np.mean([sum((row[c] - (c == y)) ** 2 for c in range(4)) for row, y in zip(p, labels, strict=True)])
+    assert brier_score(p, labels) == pytest.approx(literal)
+    two, truth = overconfident(classes=2, factor=1.0)
+    p = scipy.special.softmax(two, axis=1)
+    # scikit-learn's score for two classes counts only one of them.
+    assert brier_score(p, truth) == pytest.approx(2 * sklearn.metrics.brier_score_loss(truth, p[:, 1]))
+
+
+def test_the_calibration_error_is_its_definition():
+    rng = np.random.default_rng(0)
+    confidence = np.concatenate([rng.random(200), [0.0, 1.0, 1 / 15, 14 / 15]])
+    right = rng.random(204) < 0.6
+    error, bins = 0.0, 0
+    for k in range(15):
+        inside = [i for i, c in enumerate(confidence) if k <= int(c * 15) < k + 1 or (k == 14 and c == 1)]
+        if inside:
+            bins += 1
+            error += len(inside) / 204 * abs(np.mean(right[inside]) - np.mean(confidence[inside]))
+    assert calibration_error(confidence, right) == pytest.approx(error)
+    found = reliability_bins(confidence, right)
+    assert len(found) == bins
+    assert sum(one.count for one in found) == 204
+
+
+PREDICTORS = [Hyperplanes, NearestMean, ClassicLDA]
+
+
+@pytest.mark.parametrize("make", PREDICTORS)
+def test_a_predictor_is_calibrated_without_new_decisions(make):
+    (h, y), (held_out, truth), (fresh, _) = (gaussian_batch(200, 5, 3, seed=seed) for seed in range(3))
+    # Features that shrank on the training set alone make the predictor too confident.
+    predictor = make().fit(0.1 * h + 0.9 * np.stack([h[y == c].mean(0) for c in y]), y + 5)
+    before = predictor.decision_function(fresh)
+    assert predictor.calibrate(held_out, truth + 5) is predictor
+    assert torch.equal(predictor.decision_function(fresh), before)
+    reference = Calibration().fit(predictor.decision_function(held_out).numpy(), truth)
+    torch.testing.assert_close(predictor.predict_proba(fresh), reference(before))
+    if make is not NearestMean:  # the others know how compact the classes are
+        assert float(predictor.calibration.inverse_temperature) < 0.5
+    assert torch.equal(predictor.classes[predictor.predict_proba(fresh).argmax(1)], predictor.predict(fresh))
+    copy = make()
+    copy.load_state_dict(predictor.state_dict())
+    assert torch.equal(copy.predict_proba(fresh), predictor.predict_proba(fresh))
+    predictor.fit(h, y + 5)
+    assert int(predictor.calibration.samples) == 0
+
+
+def test_shifted_priors_multiply_the_odds_and_survive_a_new_class():
+    (h, y), (held_out, truth), (fresh, _) = (gaussian_batch(200, 5, 3, seed=seed) for seed in range(3))
+    predictor = Hyperplanes().fit(h, y * 2).calibrate(held_out, truth * 2)
+    plain, raw = predictor.decision_function(fresh), predictor.predict_proba(fresh)
+    predictor.shift_priors([1, 1, 4])
+    beta = predictor.calibration.inverse_temperature
+    difference = (predictor.decision_function(fresh) - plain) * beta
+    np.testing.assert_allclose(difference, np.tile([0, 0, np.log(4)], (200, 1)), atol=1e-9)
+    assert (predictor.predict_proba(fresh)[:, 2] > raw[:, 2]).all()
+    # A second calibration does not see the shift.
+    predictor.calibrate(held_out, truth * 2)
+    assert torch.equal(predictor.calibration.inverse_temperature, beta)
+    predictor.add_class(held_out[:10] + 40, 1)
+    np.testing.assert_allclose(predictor.prior_shift, [0, 0, 0, np.log(4)])
+    assert torch.equal(predictor.calibration.inverse_temperature, beta)
+    with pytest.raises(ValueError, match=r"factors is \[1, 0\], need 4 positive"):
+        predictor.shift_priors([1, 0])
+
+
+def test_what_cannot_be_calibrated():
+    h, y = gaussian_batch(60, 5, 3)
+    with pytest.raises(ValueError, match="labels contains 7"):
+        Hyperplanes().fit(h, y).calibrate(h, np.full(60, 7))
+    with pytest.raises(ValueError, match='need "softmax" to calibrate'):
+        Hyperplanes(probability="sigmoid").fit(h, y).calibrate(h, y)
