@@ -121,6 +121,7 @@ class DeepLDALoss(nn.Module):
     the features, at least float32. The loss works on any device and computes in full precision even under autocast.
 
     The gradient is computed in closed form and cannot be differentiated again: `create_graph=True` raises RuntimeError.
+    `torch.func.grad`, `vjp` and `jacrev` work, but `torch.vmap` over batches raises TypeError.
     Raises ValueError or TypeError if an option or the batch is invalid; a batch needs at least two classes.
     """
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 import rank_jobs
-from batches import COMBINATIONS, gaussian_batch, relative_error, tensors
+import torch
+from batches import COMBINATIONS, STATISTICS, gaussian_batch, relative_error, tensors
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ranks import RankPool, values
@@ -124,6 +125,21 @@ def test_extreme_sizes_on_one_rank(pool, size):
     assert_same(found, one_process(h, y, {"lam": 0.0}))
 
 
+@pytest.mark.parametrize("statistic", STATISTICS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_scales_of_dimensions_and_large_eigenvalues(pool, statistic, layout):
+    """Along the first dimension, the classes are almost points."""
+    h, y = gaussian_batch(90, 4, 3)
+    h[:, 0] = np.array([0.0, 1.0, 3.0])[y] + 1e-6 * h[:, 0]
+    h *= np.array([1.0, 1e5, 1e-5, 1.0])
+    options = {"statistic": statistic, "lam": 0.0}
+    found = across_ranks(pool, split(y, layout, pool.size), h, y, options)
+    true = one_process(h, y, options)
+    assert true[2].max() > 1e8
+    assert found[0] == pytest.approx(true[0], rel=1e-8)
+    assert relative_error(found[1], true[1]) < 1e-6
+
+
 @pytest.mark.parametrize("d", [20, 60])
 @pytest.mark.parametrize("alike", [False, True])
 def test_float32(pool, d, alike):
@@ -185,12 +201,14 @@ def bad_batches():
     h, y = gaussian_batch(40, 6, 4)
     good, nan, inf = (h, y), h.copy(), h.copy()
     nan[3, 2], inf[0, 0] = np.nan, -np.inf
+    h8 = torch.tensor(h).to(torch.float8_e4m3fn)
     return {
         "NaN": (good, (nan, y), ValueError, "on rank 1: features has 1 NaN and 0 infinite values among 240"),
         "infinite": ((inf, y), good, ValueError, "on rank 0: features has 0 NaN and 1 infinite values"),
         "both": ((nan, y), (inf, y), ValueError, "on rank 0: features has 1 NaN"),
         "integers": (good, (h.astype(np.int64), y), TypeError, "on rank 1: features has dtype torch.int64"),
         "float labels": (good, (h, y.astype(float)), TypeError, "on rank 1: labels has dtype torch.float64"),
+        "float8": (good, (h8, y), TypeError, "on rank 1: features has dtype torch.float8_e4m3fn, need 16 bits"),
         "no tensor": (good, (h.tolist(), y), TypeError, "on rank 1: features is of type list"),
         "nothing": (good, (None, None), TypeError, "on rank 1: features is of type NoneType"),
         "3-d": (good, (h[:, :, None], y), ValueError, r"on rank 1: features has shape \(40, 6, 1\), need \(n, d\)"),

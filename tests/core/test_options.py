@@ -28,6 +28,20 @@ BATCHES = {
     "inf": (INF, Y, ValueError, "0 NaN and 1 infinite values among 18"),
     "integer features": (H.long(), Y, TypeError, "features has dtype torch.int64, need floating point"),
     "complex features": (H.to(torch.complex64), Y, TypeError, "features has dtype torch.complex64"),
+    "sparse features": (H.to_sparse(), Y, TypeError, r"layout torch.sparse_coo, need .*: pass features.to_dense\(\)"),
+    "sparse labels": (
+        H,
+        Y.to_sparse(),
+        TypeError,
+        r"labels has layout torch.sparse_coo, need .*: pass labels.to_dense",
+    ),
+    "meta features": (H.to("meta"), Y, TypeError, "features is on the meta device, without values"),
+    "float8": (
+        H.to(torch.float8_e4m3fn),
+        Y,
+        TypeError,
+        r"dtype torch.float8_e4m3fn, need 16 bits .* features.float\(\)",
+    ),
     "numpy features": (H.numpy(), Y, TypeError, "features is of type ndarray, need a tensor"),
     "list of labels": (H, Y.tolist(), TypeError, "labels is of type list, need a tensor"),
 }
@@ -39,6 +53,19 @@ every_batch = pytest.mark.parametrize(("features", "labels", "error", "message")
 def test_bad_batches(call, features, labels, error, message):
     with pytest.raises(error, match=message):
         call(features, labels)
+
+
+@pytest.mark.filterwarnings("ignore:.*prototype stage:UserWarning", "ignore:Sparse CSR:UserWarning")
+def test_arrays_that_are_not_dense():
+    """Creating them warns, so they are not in the table above."""
+    nested = [torch.nested.nested_tensor([H[:2], H[2:]], layout=layout) for layout in (torch.strided, torch.jagged)]
+    for features in nested:
+        with pytest.raises(
+            TypeError, match=r"features is a nested tensor, need .*: pass torch.cat\(features.unbind\(\)"
+        ):
+            DeepLDALoss()(features, Y)
+    with pytest.raises(TypeError, match=r"layout torch.sparse_csr, need .*: pass features.to_dense\(\)"):
+        DeepLDALoss()(H.to_sparse_csr(), Y)
 
 
 @pytest.mark.parametrize("call", [DeepLDALoss(), discriminant_eigenvalues])
@@ -81,6 +108,15 @@ def test_bad_options_of_the_scatters(options, message):
 def test_bad_options_of_the_loss(options, message):
     with pytest.raises(ValueError, match=message):
         DeepLDALoss(**options)
+
+
+@pytest.mark.parametrize("name", ["alpha", "lam", "epsilon"])
+def test_options_are_not_trained(name):
+    """float() would silently freeze them."""
+    for value in (torch.nn.Parameter(torch.tensor(0.5)), torch.tensor(0.5, requires_grad=True)):
+        with pytest.raises(TypeError, match=f"{name} is a tensor that requires a gradient, need a number"):
+            DeepLDALoss(**{name: value})
+    assert getattr(DeepLDALoss(**{name: torch.tensor(0.5)}), name) == 0.5
 
 
 def test_a_failed_batch_leaves_the_loss_usable():

@@ -23,6 +23,9 @@ from torch import Tensor
 from deeplda.core.moments import CentredBatch, full_precision
 from deeplda.core.scatter import DiscriminantProblem, right_solve
 from deeplda.core.statistics import Evaluation
+from deeplda.core.transforms import is_batched, transforms_active
+
+_ONLY_ONCE = "the discriminant loss can be differentiated only once"
 
 
 class FactoredGradient(NamedTuple):
@@ -108,7 +111,13 @@ def factored_gradient(
 
 def attach_gradient(features: Tensor, value: Tensor, scale: float, gradient: FactoredGradient) -> Tensor:
     """Return `value` (0-d) with `gradient` times `scale` as its gradient with respect to `features`."""
-    loss: Tensor = _ClosedForm.apply(features, value, scale, *gradient)  # type: ignore[no-untyped-call]  # not typed in torch
+    loss: Tensor
+    if transforms_active():
+        # An empty part of the features, on which the gradient depends, so that a second derivative raises an error.
+        anchor = features[:0]
+        loss = _TransformedClosedForm.apply(features, value, scale, anchor, *gradient)  # type: ignore[no-untyped-call]  # not typed in torch
+    else:
+        loss = _ClosedForm.apply(features, value, scale, *gradient)  # type: ignore[no-untyped-call]  # not typed in torch
     return loss
 
 
@@ -124,8 +133,65 @@ class _ClosedForm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
-            raise RuntimeError("the discriminant loss can be differentiated only once: omit create_graph=True")
+            raise RuntimeError(f"{_ONLY_ONCE}: omit create_graph=True")
         gradient = FactoredGradient(*ctx.saved_tensors)
-        with full_precision(gradient.rows):
-            at_features = gradient.at_features().mul_(upstream.to(gradient.rows.device) * ctx.scale)
-        return at_features.to(ctx.device, ctx.dtype), None, None, *(None for _ in gradient)
+        return _at_features(ctx, gradient, upstream), None, None, *(None for _ in gradient)
+
+
+class _TransformedClosedForm(torch.autograd.Function):
+    """`_ClosedForm` inside of torch.func's transforms.
+
+    They need `setup_context`, whose signature is inspected in each call, and they always ask for a gradient that can be
+    differentiated again.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(_features: Tensor, value: Tensor, _scale: float, *_saved: Tensor | None) -> Tensor:
+        return value.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG004  # torch passes it
+        features, _, scale, *saved = inputs
+        ctx.save_for_backward(*saved)
+        ctx.scale, ctx.device, ctx.dtype = scale, features.device, features.dtype
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        anchor, *saved = ctx.saved_tensors
+        at_features = _at_features(ctx, FactoredGradient(*saved), upstream)
+        once: Tensor = _OnlyOnce.apply(at_features, anchor)  # type: ignore[no-untyped-call]  # not typed in torch
+        return once, None, None, None, *(None for _ in saved)
+
+    @staticmethod
+    def jvp(_ctx: Any, *_tangents: Any) -> Tensor:
+        # A forward derivative of the loss itself is rejected before, so this is one of its gradient.
+        raise RuntimeError(_ONLY_ONCE)
+
+
+class _OnlyOnce(torch.autograd.Function):
+    """The identity of its first argument; its derivative raises RuntimeError."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(gradient: Tensor, _anchor: Tensor) -> Tensor:
+        return gradient.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(_ctx: Any, _upstream: Tensor) -> tuple[Tensor | None, ...]:
+        raise RuntimeError(_ONLY_ONCE)
+
+
+def _at_features(ctx: Any, gradient: FactoredGradient, upstream: Tensor) -> Tensor:
+    with full_precision(gradient.rows):
+        at_features, factor = gradient.at_features(), upstream.to(gradient.rows.device) * ctx.scale
+        # If only `factor` is batched, the memory of the gradient cannot hold the product.
+        separate = transforms_active() or is_batched(upstream)
+        at_features = at_features * factor if separate else at_features.mul_(factor)
+    return at_features.to(ctx.device, ctx.dtype)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from deeplda.core.distributed import Agreement, Ranks, Summary
+from deeplda.core.transforms import has_tangent, is_batched, transforms_active
 from deeplda.errors import got
 
 _NO_FLOAT64 = {"mps"}
@@ -241,15 +242,27 @@ def gram(rows: Tensor) -> Tensor:
 def check_batch(features: Tensor, labels: Tensor, *, least: int = 1) -> None:
     """Check that `features` is an (n, d) batch of real floats with n >= `least`, and that `labels` has n integers.
 
-    Raises TypeError if a type or dtype is wrong, and ValueError if a shape or device is wrong.
+    Raises TypeError if a type, layout or dtype is wrong, ValueError if a shape or device is wrong, and RuntimeError if
+    the features are differentiated in forward mode, in which torch's derivative of Pillai's statistic is wrong.
     """
     for name, value in (("features", features), ("labels", labels)):
         if not isinstance(value, Tensor):
             raise TypeError(
                 got(f"{name} is of type {type(value).__name__}", need="a tensor", do=f"pass torch.as_tensor({name})")
             )
+        if value.layout != torch.strided or value.is_nested or transforms_active():
+            _check_dense(name, value)
+    if features.is_meta:
+        what, do = "features is on the meta device, without values", "move the network and its inputs to a real device"
+        raise TypeError(got(what, need="numbers", do=do))
     if not features.is_floating_point():
         raise TypeError(got(f"features has dtype {features.dtype}", need="floating point", do="pass features.float()"))
+    if has_tangent(features):
+        raise RuntimeError(
+            got("features has a forward-mode tangent", need="reverse mode", do="use backward() or torch.func.grad")
+        )
+    if features.dtype.itemsize < 2:
+        raise TypeError(got(f"features has dtype {features.dtype}", need="16 bits or more", do="pass features.float()"))
     if labels.is_floating_point() or labels.is_complex():
         do = "pass labels.argmax(1)" if labels.ndim == 2 and labels.shape[1] > 1 else "pass labels.long()"
         raise TypeError(got(f"labels has dtype {labels.dtype}", need="integer class ids", do=do))
@@ -276,6 +289,19 @@ def check_batch(features: Tensor, labels: Tensor, *, least: int = 1) -> None:
                 do="pass labels.to(features.device)",
             )
         )
+
+
+def _check_dense(name: str, value: Tensor) -> None:
+    """Raise TypeError unless a tensor is one dense array."""
+    if is_batched(value):
+        what, do = "is batched by torch.vmap", "call the loss in a loop, because batches can have different classes"
+    elif value.is_nested:
+        what, do = "is a nested tensor", f"pass torch.cat({name}.unbind()) for one batch"
+    elif value.layout != torch.strided:
+        what, do = f"has layout {value.layout}", f"pass {name}.to_dense()"
+    else:
+        return
+    raise TypeError(got(f"{name} {what}", need="a dense tensor", do=do))
 
 
 @contextmanager

@@ -30,7 +30,12 @@ def statistics_for(scatter: Scatter) -> tuple[StatisticName, ...]:
 
 
 def check_regularisation(alpha: float, lam: float, scatter: str, class_weight: str | None) -> None:
-    """Raise ValueError if a scatter option is out of range, or if two options are mutually exclusive."""
+    """Raise ValueError if a scatter option is out of range, or if two options are mutually exclusive.
+
+    Raises TypeError if a number is a parameter to be trained.
+    """
+    _check_constant("alpha", alpha)
+    _check_constant("lam", lam)
     if not 0.0 <= alpha <= 1.0:
         raise ValueError(
             got(f"alpha is {alpha}", need="0 to 1", do="use 1 for all of S_W (DLDA) or 0 for its diagonal only")
@@ -51,7 +56,11 @@ def check_regularisation(alpha: float, lam: float, scatter: str, class_weight: s
 
 
 def check_statistic(statistic: object, epsilon: float, scatter: Scatter) -> None:
-    """Raise ValueError unless `statistic` is a callable or a name that is defined for `scatter`, and epsilon >= 0."""
+    """Raise ValueError unless `statistic` is a callable or a name that is defined for `scatter`, and epsilon >= 0.
+
+    Raises TypeError if epsilon is a parameter to be trained.
+    """
+    _check_constant("epsilon", epsilon)
     if not epsilon >= 0:
         raise ValueError(got(f"epsilon is {epsilon}", need="a number >= 0", do="use 1 as in the paper"))
     if callable(statistic):
@@ -63,6 +72,18 @@ def check_statistic(statistic: object, epsilon: float, scatter: Scatter) -> None
                 f"scatter is {scatter!r} but statistic is {statistic!r}",
                 need=f"{' or '.join(map(repr, allowed))}, because this S_B can be indefinite",
                 do="use scatter 'pooled' for this statistic",
+            )
+        )
+
+
+def _check_constant(name: str, value: object) -> None:
+    """Raise TypeError for a tensor that requires a gradient, which the loss would not compute."""
+    if getattr(value, "requires_grad", False):
+        raise TypeError(
+            got(
+                f"{name} is a tensor that requires a gradient",
+                need="a number, because the loss has no gradient with respect to it",
+                do=f"pass {name}.item()",
             )
         )
 

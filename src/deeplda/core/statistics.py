@@ -1,7 +1,7 @@
 """Statistics of the discriminant eigenvalues v, each as a loss to minimise.
 
-To add one, write a function like `wilks`, list it in _STATISTICS and _FUNCTIONS, and add its name to `StatisticName`
-in core/options.py.
+To add one, write a function like `wilks`, list it in _STATISTICS and, unless it is linear, in _FUNCTIONS, and add its
+name to `StatisticName` in core/options.py.
 
 Each function takes the symmetric matrix K with the eigenvalues v and returns minus the statistic, together with a
 factor F of its derivative: the derivative of the statistic at K is F F', or F diag(signs) F' for a user's function,
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from deeplda.core.options import Statistic
+from deeplda.core.transforms import transforms_active
 from deeplda.errors import got
 
 # If K has larger entries than this, its eigenvalues near 1 have lost half of their digits. Pillai's derivative is 1 at
@@ -51,7 +52,9 @@ def evaluate(
     If `factor` P (k, r) with `matrix` = P P' is passed and K is so large that the product has lost the digits of small
     eigenvalues, the eigenvalues are computed from the singular values of P instead, which keep twice as many digits.
     """
-    if factor is not None and _is_large(matrix, _PILLAI_LARGE if statistic == "pillai" else _LARGE):
+    # Hotelling's statistic is linear in K, so it has no use for small eigenvalues.
+    limit = _PILLAI_LARGE if statistic == "pillai" else _LARGE
+    if factor is not None and statistic != "hotelling" and _is_large(matrix, limit):
         function = statistic if callable(statistic) else (lambda values: _FUNCTIONS[statistic](values, epsilon))
         return _by_singular_values(function, factor, valid)
     if callable(statistic):
@@ -98,7 +101,6 @@ _FUNCTIONS: dict[str, Callable[[Tensor, float], Tensor]] = {
     "wilks": lambda eigenvalues, _: eigenvalues.log1p().mean(),
     # v / (1 + v), whose derivative would cancel for large v in this form.
     "pillai": lambda eigenvalues, _: (1 - 1 / (1 + eigenvalues)).mean(),
-    "hotelling": lambda eigenvalues, _: eigenvalues.mean(),
 }
 
 
@@ -128,10 +130,16 @@ def _loss_and_slopes(statistic: Callable[[Tensor], Tensor], values: Tensor) -> t
     """Return minus a function of ascending eigenvalues (m,), and the derivatives of the function (m,)."""
     # The caller may be in inference mode, whose tensors autograd rejects.
     with torch.inference_mode(False), torch.enable_grad():
-        eigenvalues = values.clone().requires_grad_()
-        result = statistic(eigenvalues)
-        _check_result(result, values)
-        slopes = _slopes(result, eigenvalues)
+        if transforms_active():  # in which requires_grad_() is not allowed
+            result = statistic(values)
+            _check_result(result, values)
+            slopes = torch.func.grad(statistic)(values)
+        else:
+            eigenvalues = values.clone().requires_grad_()
+            result = statistic(eigenvalues)
+            _check_result(result, values)
+            slopes = _slopes(result, eigenvalues)
+    _check_slopes(slopes, values)
     return -result.detach().to(values), slopes
 
 
@@ -152,7 +160,8 @@ def selected_count(eigenvalues: Tensor, epsilon: float) -> int:
 
 
 def _is_large(matrix: Tensor, limit: float) -> bool:
-    return float(matrix.diagonal().max()) > limit
+    largest: float = max(matrix.diagonal().tolist())
+    return largest > limit
 
 
 def _root_of_identity_plus(matrix: Tensor) -> Tensor:
@@ -201,6 +210,10 @@ def _slopes(result: Tensor, eigenvalues: Tensor) -> Tensor:
                 do="compute it with PyTorch operations, without detach(), item() or NumPy",
             )
         )
+    return slopes
+
+
+def _check_slopes(slopes: Tensor, eigenvalues: Tensor) -> None:
     if not slopes.isfinite().all():
         raise ValueError(
             got(
@@ -209,7 +222,6 @@ def _slopes(result: Tensor, eigenvalues: Tensor) -> Tensor:
                 do="use a function that is differentiable there",
             )
         )
-    return slopes
 
 
 def _range_of(values: Tensor) -> str:
