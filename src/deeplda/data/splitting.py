@@ -38,9 +38,16 @@ class Assignment:
     parts: PartCodes
 
 
+def content_hash() -> hashlib.blake2b:
+    """Return the hash function of contents, to which nothing was added yet."""
+    return hashlib.blake2b(digest_size=16)
+
+
 def content_digest(content: bytes | memoryview) -> bytes:
     """Return the digest of a file's content: 32 hexadecimal digits."""
-    return hashlib.blake2b(content, digest_size=16).hexdigest().encode()
+    found = content_hash()
+    found.update(content)
+    return found.hexdigest().encode()
 
 
 def group_digests(names: Sequence[str], pattern: str) -> Digests:
