@@ -20,7 +20,7 @@ from deeplda.data.splitting import DIGEST_DTYPE, PARTS, Digests, PartCodes, Part
 from deeplda.data.stored_split import Changes, StoredSplit
 from deeplda.errors import InputError, one_line
 from deeplda.formatting import counted
-from deeplda.memory import require_memory
+from deeplda.memory import TooLargeError, require_memory
 
 # The fraction of a class's files that may be broken.
 _BROKEN_SHARE = 0.05
@@ -223,8 +223,12 @@ def _attempt_all(
 def _decoded(folder: Path, files: Sequence[ImageFile], shape: tuple[int, ...], *, resize: bool) -> _Samples:
     """Decode images to C x H x W, and compute their digests."""
     channels, size = shape[0], (shape[1], shape[2])
-    require_memory(len(files) * channels * size[0] * size[1], f"{folder} at {size[0]} x {size[1]}")
-    pixels = np.empty((len(files), channels, *size), dtype=np.uint8)
+    what = f"{folder} at {size[0]} x {size[1]}"
+    require_memory(len(files) * channels * size[0] * size[1], what)
+    try:
+        pixels = np.empty((len(files), channels, *size), dtype=np.uint8)
+    except (MemoryError, ValueError):  # less is allowed than the system has; ValueError: more than an array can hold
+        raise TooLargeError(f"{what} does not fit in memory") from None
 
     def fill(place: int) -> bytes:
         image, digest = decode_and_digest(files[place].path, channels, size if resize else None)

@@ -198,8 +198,9 @@ def _read_labelled(source: str | Path, data_dir: Path | None, shape: tuple[int, 
     """Return a source whose training part are the samples to evaluate on, and "test" or "all"."""
     place = find_source(source)
     if isinstance(place, Path) and place.is_dir():
-        if len(shape) != 3:
-            raise InputError(f"{source} is a folder of images, but the model takes feature vectors: pass an .npz file")
+        if len(shape) != 3 or shape[0] not in (1, 3):
+            kind = f"images of {shape[0]} channels" if len(shape) == 3 else "feature vectors"
+            raise InputError(f"{source} is a folder of images, but the model takes {kind}: pass an .npz file")
         from deeplda.data.folder import read_labelled
 
         return read_labelled(place, shape)
