@@ -36,7 +36,8 @@ _FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "GIF", "TIFF")
 _HEIC_BRANDS = frozenset({b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"})
 # Above the size of any uncompressed image that Pillow opens; a sparse file can have any size.
 _LARGEST_FILE = 2**29
-_BLOCK = 2**18
+# Small enough that allocating it for each file costs nothing.
+_BLOCK = 2**16
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
