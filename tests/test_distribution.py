@@ -27,6 +27,8 @@ IN_SDIST = """
     CHANGELOG.md CITATION.cff CONTRIBUTING.md LICENSE Makefile README.md constraints.txt pyproject.toml
     benchmarks/loss.py docs/conf.py docs/index.md examples/loss_in_your_loop.py results/tabular.csv tests/conftest.py
 """
+# The packages whose modules have another name.
+_PACKAGES = {"PIL": "pillow", "pi_heif": "pi-heif"}
 # Reads every data file of the package and prints where it found them.
 READ_DATA = """
 import json, deeplda
@@ -91,7 +93,7 @@ def test_the_extras_have_the_modules_that_commands_need(metadata):
     """pyproject.toml and deeplda.extras agree."""
     for name, extra in EXTRAS.items():
         needed = (*extra.modules, *(EXTRAS["cli"].modules if name == "sweep" else ()))
-        assert packages(metadata, name) == {"pillow" if module == "PIL" else module for module in needed}
+        assert packages(metadata, name) == {_PACKAGES.get(module, module) for module in needed}
     for name in metadata.get_all("Provides-Extra"):
         assert packages(metadata, name) <= packages(metadata, "dev")
 

@@ -321,9 +321,11 @@ def _real_samples(folder: Path, model: Model, *, verify_all: bool, data_dir: Pat
     # Imported here because reading data needs packages that exporting your own model does not.
     from deeplda.training.config import RunConfig
     from deeplda.training.preparation import read_data
+    from deeplda.training.run_folder import split_of
 
     config = RunConfig.read(folder / "run.toml")
-    data = read_data(config if data_dir is None else config.model_copy(update={"data_dir": data_dir}))
+    moved = config if data_dir is None else config.model_copy(update={"data_dir": data_dir})
+    data = read_data(moved, split_of(folder))
     if data.sample_shape != model.card.sample_shape:
         raise InputError(f"{config.data} has changed since {folder} was trained: its samples have a different shape")
     name, part = ("test", data.test) if len(data.test) else ("validation", data.val)

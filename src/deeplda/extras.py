@@ -27,6 +27,7 @@ EXTRAS = {
     ),
     "sweep": Extra("sweep", modules=("optuna", "sqlalchemy"), commands=("sweep",)),
     "export": Extra("export", modules=("onnx", "onnxscript", "onnxruntime"), commands=("export --format onnx",)),
+    "heic": Extra("HEIC", modules=("pi_heif",), commands=()),
     "tensorboard": Extra("TensorBoard", modules=("tensorboard",), commands=("train --tensorboard",)),
 }
 
@@ -35,12 +36,13 @@ def require(extra: str, user: str) -> None:
     """Raise InputError, with the pip command, if a module of `extra` is missing. `user` names what needs the extra."""
     title, modules, _ = EXTRAS[extra]
     for module in modules:
-        if not _is_installed(module):
+        if not is_installed(module):
             what = f"{user} needs the {title} extra ({module} is not installed)"
             raise InputError(f"{what}: pip install 'deeplda[{extra}]'")
 
 
-def _is_installed(module: str) -> bool:
+def is_installed(module: str) -> bool:
+    """Return whether a module can be imported, without importing it."""
     try:
         return find_spec(module) is not None
     except (ImportError, ValueError):  # ValueError: its entry in sys.modules is None, which blocks the import

@@ -9,10 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from trained_runs import image_set, train_run
 
 from deeplda import load
 from deeplda.cli import main
+from missing_modules import run_without
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "onnx_inference.py"
 NAMES = ("a", "b", "größer c")
@@ -86,6 +88,34 @@ def test_a_run_is_exported_and_works_without_torch(home, capfd):
     model = load("run")
     lines = zip(model.predict(images), model.predict_proba(images).max(1), strict=True)
     assert done.stdout.splitlines() == [f"{place}: {name} {best:.4f}" for place, (name, best) in enumerate(lines)]
+
+
+def test_the_example_classifies_image_files_as_predict_does(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for number in range(24):
+        file = tmp_path / "photos" / ("dark", "light")[number % 2] / f"{number}.{('jpg', 'png', 'gif')[number % 3]}"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        # Colours that overlap, so that the probabilities are not all 1.
+        colour = rng.uniform(60, 190, 3) + 20 * (number % 2)
+        pixels = np.clip(rng.normal(colour, 60, (50, 40, 3)), 0, 255).astype(np.uint8)
+        exif = Image.Exif()
+        exif[0x0112] = 1 + number % 8
+        Image.fromarray(pixels).save(file, exif=exif)
+    main(["train", "photos", "--image-size", "9", "--epochs", "1", "--width", "0.1", "--quiet", "--run", "run"])
+    main(["export", "run"])
+    capfd.readouterr()
+    main(["predict", "run", "photos", "--json"])
+    expected = json.loads(capfd.readouterr().out)["predictions"]
+    code = f"import runpy; runpy.run_path({str(EXAMPLE)!r}, run_name='__main__')"
+    files = [row["file"] for row in expected]
+    done = run_without({"torch", "pydantic"}, code, "run/model/model.onnx", *files, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = [line.rsplit(" ", 2) for line in done.stdout.splitlines()]
+    assert [row[:2] for row in found] == [[f"{row['file']}:", row["class"]] for row in expected]
+    probabilities = [row["probability"] for row in expected]
+    np.testing.assert_allclose([float(row[2]) for row in found], probabilities, atol=1e-4)
+    assert np.ptp(probabilities) > 0.1
 
 
 @pytest.mark.usefixtures("instant")

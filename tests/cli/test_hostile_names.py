@@ -104,7 +104,7 @@ COMMANDS = {
 }
 
 
-FAILURES = {"another data set": 2, "predict a broken file": 2, "skip a broken file": 1, "predict nothing": 2}
+FAILURES = {"another data set": 2, "predict a broken file": 1, "skip a broken file": 1, "predict nothing": 2}
 FAILURES |= {"unknown data": 2, "unknown network": 2, "network of the user": 2, "unknown option": 2}
 
 
@@ -127,6 +127,7 @@ def test_a_table_in_a_file_is_printable_too(home):
 def test_predictions_are_not_formulas():
     _, shown, _ = run("predict", f"run{HOSTILE}", ".", "--csv", "--skip-unreadable")
     rows = list(csv.DictReader(io.StringIO(shown)))
-    assert len(rows) == 24
-    assert {row["class"][:3] for row in rows} <= {"'=c", "'@c"}
-    assert all(0 < float(row["probability"]) <= 1 for row in rows)
+    read = [row for row in rows if row["class"]]
+    assert (len(read), len(rows)) == (24, 25)  # one file is broken
+    assert {row["class"][:3] for row in read} <= {"'=c", "'@c"}
+    assert all(0 < float(row["probability"]) <= 1 for row in read)

@@ -1,13 +1,15 @@
 """`deeplda predict`: classes, probabilities and distances of image files."""
 
+import csv
 import json
 
 import numpy as np
 import pytest
-from command import deeplda, only_sentence
+from command import deeplda
 from PIL import Image
 
 from deeplda import load
+from deeplda.cli import main
 from deeplda.data import load_data
 
 
@@ -50,19 +52,48 @@ def test_predict_shows_the_distance_to_the_nearest_class(home):
     assert [float(line.split(",")[3]) for line in lines[1:]] == pytest.approx(distances, rel=1e-4)
 
 
-def test_predict_skips_broken_files_only_if_told_to(home, tmp_path):
-    (tmp_path / "broken.png").write_bytes(b"not an image")
-    assert "broken.png" in only_sentence(deeplda("predict", "runs/digits", tmp_path / "broken.png", cwd=home))
-    done = deeplda("predict", "runs/digits", "images", tmp_path, "--skip-unreadable", "--json", cwd=home, check=0)
-    assert len(json.loads(done.stdout)["predictions"]) == 6
-    assert "skipped" in done.stderr
+def predicted(arguments, capsys):
+    """Run predict in this process, and return its exit code, stdout, and the lines on stderr."""
+    code = 0
+    try:
+        main(["predict", *map(str, arguments)])
+    except SystemExit as stopped:
+        code = stopped.code
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err.splitlines()
 
 
-def test_predict_fails_if_nothing_can_be_read(home, tmp_path):
+def test_predict_answers_for_the_readable_files_and_lists_the_others(home, tmp_path, capsys):
     (tmp_path / "broken.png").write_bytes(b"not an image")
-    for output in ((), ("--json",), ("--csv",)):
-        done = deeplda("predict", "runs/digits", tmp_path, "--skip-unreadable", *output, cwd=home, check=1)
-        assert done.stdout == ""
-        skipped, sentence = done.stderr.splitlines()
-        assert skipped.startswith("skipped: ")
-        assert sentence.startswith("deeplda: none of the files could be read")
+    (tmp_path / "notes.txt").write_text("x")
+    files = (home / "runs/digits", home / "images", tmp_path)
+    code, shown, errors = predicted((*files, "--json"), capsys)
+    found = json.loads(shown)
+    assert code == 1
+    assert len(found["predictions"]) == 6
+    (unreadable,) = found["unreadable"]
+    assert unreadable["file"] == str(tmp_path / "broken.png")
+    assert "unknown image format" in unreadable["error"]
+    assert errors[0] == "ignored: 1 .txt file (not a readable format)"
+    assert errors[1] == f"not classified: {unreadable['error']}"
+    assert errors[2] == "deeplda: 1 of 7 files could not be read"
+    code, shown, _ = predicted((*files, "--csv"), capsys)
+    rows = list(csv.DictReader(shown.splitlines()))
+    assert code == 1
+    assert {row["file"]: row["class"] for row in rows} == {
+        row["file"]: row.get("class", "") for row in (*found["predictions"], unreadable)
+    }
+    code, shown, _ = predicted(files, capsys)
+    assert code == 1
+    assert "probability" in shown
+    assert predicted((*files, "--skip-unreadable", "--csv"), capsys)[0] == 0
+
+
+def test_predict_fails_if_nothing_can_be_read(home, tmp_path, capsys):
+    (tmp_path / "broken.png").write_bytes(b"not an image")
+    empty = {"--csv": f"file,class,probability\n{tmp_path / 'broken.png'},,\n", "--skip-unreadable": ""}
+    for option, expected in empty.items():
+        code, shown, errors = predicted((home / "runs/digits", tmp_path, option), capsys)
+        assert (code, shown) == (1, expected)
+        assert errors[0].startswith("not classified: ")
+        assert errors[1].startswith("deeplda: none of the files could be read")

@@ -10,6 +10,8 @@ from PIL import Image
 
 from deeplda import memory
 from deeplda.data import check_data, folder, load_data
+from deeplda.data.folder_options import FolderOptions
+from deeplda.data.listing import list_images
 from deeplda.errors import InputError
 
 
@@ -32,7 +34,7 @@ def photos(root: Path, parts: tuple[str, ...] = ("",), n: int = 10, shape: tuple
 
 
 def test_every_pixel_in_sorted_order(tmp_path: Path) -> None:
-    source = folder.read_folder(photos(tmp_path / "pets"), None, False)
+    source = folder.read_folder(photos(tmp_path / "pets"), FolderOptions(split="seed"))
     assert (source.name, source.class_names, source.test, source.val) == ("pets", ("cat", "dog"), None, None)
     expected = np.stack([pixels(100 * c + i) for c in range(2) for i in range(10)]).transpose(0, 3, 1, 2)
     np.testing.assert_array_equal(source.train.inputs, expected)
@@ -78,7 +80,7 @@ def test_other_and_hidden_files_are_ignored_and_suffixes_may_be_upper_case(tmp_p
     (tmp_path / "README.md").write_text("x")
     (tmp_path / ".cache").mkdir()
     save(tmp_path / "cat" / "deeper" / "one.PNG", pixels(5))
-    listing = folder.list_images(tmp_path)
+    listing = list_images(tmp_path)
     assert listing.class_names == ("cat", "dog")
     assert len(listing.files) == 21
 
@@ -91,19 +93,62 @@ def test_sizes_must_agree_unless_resized(tmp_path: Path) -> None:
     assert load_data(tmp_path, image_size=4).sample_shape == (3, 4, 4)
 
 
-def test_broken_files_raise_or_are_skipped(tmp_path: Path) -> None:
-    photos(tmp_path)
-    text, cut = tmp_path / "cat" / "text.jpg", save(tmp_path / "dog" / "cut.png", pixels(1))
+def test_a_few_broken_files_of_a_class_are_skipped_and_many_are_not(tmp_path: Path) -> None:
+    photos(tmp_path, n=39)
+    text, cut = tmp_path / "cat" / "text.jpg", save(tmp_path / "cat" / "zcut.png", pixels(1))
     text.write_text("not an image")
-    cut.write_bytes(cut.read_bytes()[:70])
-    with pytest.raises(InputError, match=r"(text\.jpg|cut\.png) cannot be read"):
+    data = load_data(tmp_path)
+    assert data.left_out == (str(text),)
+    assert [note for note in data.notes if "text.jpg cannot be read (unknown image format)" in note] == list(data.notes)
+    assert sum(map(len, (data.train, data.val, data.test))) == 79
+    with pytest.raises(InputError, match=r"text\.jpg cannot be read"):
+        load_data(tmp_path, strict=True)
+    # The header of the second one is intact; 3 of 42 are more than 5 %.
+    for name in ("zcut.png", "zcut2.png"):
+        (tmp_path / "cat" / name).write_bytes(cut.read_bytes()[:70])
+    with pytest.raises(InputError, match=r"3 of 42 .* class cat .* at most 5%: .*--skip-unreadable; .*text\.jpg"):
         load_data(tmp_path)
     data = load_data(tmp_path, skip_unreadable=True)
-    assert data.left_out == (str(text), str(cut))
-    assert sum(map(len, (data.train, data.val, data.test))) == 20
-    text.unlink()
-    with pytest.raises(InputError, match=r"cut\.png cannot be read"):
+    assert [Path(file).name for file in data.left_out] == ["text.jpg", "zcut.png", "zcut2.png"]
+    assert sum(map(len, (data.train, data.val, data.test))) == 78
+
+
+def test_every_ignored_file_is_accounted_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    photos(tmp_path, ("train", "test"), n=4)
+    for name in ("train/cat/a.TXT", "train/dog/b.txt", "test/dog/c.xcf", "train/cat/Makefile", "train/cat/.hidden"):
+        (tmp_path / name).write_text("x")
+    (tmp_path / "train" / "dog" / "phone.heic").write_text("x")
+    save(tmp_path / "train" / "loose.png", pixels(1))
+    monkeypatch.setattr("deeplda.data.images.is_installed", lambda _: False)
+    assert list_images(tmp_path).notes == (
+        "ignored: 1 image in no class folder, such as loose.png",
+        "ignored: 2 .txt files (not a readable format)",
+        "ignored: 1 file without an extension (not a readable format)",
+        "ignored: 1 .heic file (HEIC needs an extra package: pip install 'deeplda[heic]')",
+        "ignored: 1 .xcf file (not a readable format)",
+    )
+    for number in range(30):
+        (tmp_path / "test" / "cat" / f"a.x{number}").write_text("x")
+    assert list_images(tmp_path).notes[-1] == "ignored: 24 files with other extensions (not a readable format)"
+    assert load_data(tmp_path).notes[:6] == list_images(tmp_path).notes[:6]
+
+
+def test_a_class_of_heic_files_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    photos(tmp_path)
+    (tmp_path / "emu").mkdir()
+    (tmp_path / "emu" / "a.heic").write_text("x")
+    monkeypatch.setattr("deeplda.data.images.is_installed", lambda _: False)
+    with pytest.raises(InputError, match=r"class emu .* no readable image.*1 \.heic file .*deeplda\[heic\]"):
         load_data(tmp_path)
+
+
+def test_sizes_come_from_the_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    photos(tmp_path, n=3)
+    save(tmp_path / "dog" / "big.png", pixels(1, (9, 8, 3)))
+    (tmp_path / "dog" / "broken.png").write_text("x")
+    monkeypatch.setattr(folder, "decode_and_digest", lambda *_: pytest.fail("decoded"))
+    assert sorted(map(tuple, folder.image_sizes(tmp_path).tolist())) == [(5, 6)] * 6 + [(9, 8)]
+    assert folder.image_sizes(tmp_path, most=2).tolist() == [[5, 6]]  # the last file is broken
 
 
 def test_a_class_without_readable_images(tmp_path: Path) -> None:
@@ -114,6 +159,13 @@ def test_a_class_without_readable_images(tmp_path: Path) -> None:
     (tmp_path / "emu" / "a.png").write_text("x")
     with pytest.raises(InputError, match=r"class emu .* no readable image"):
         load_data(tmp_path, skip_unreadable=True)
+
+
+def test_images_that_are_all_the_same_cannot_be_split(tmp_path: Path) -> None:
+    for name in ("a/1.png", "a/2.png", "b/1.png"):
+        save(tmp_path / name, pixels(0))
+    with pytest.raises(InputError, match="too few to split off a test set, need at least two samples of different"):
+        load_data(tmp_path)
 
 
 def test_classes_must_be_the_same_in_every_part(tmp_path: Path) -> None:
@@ -148,13 +200,13 @@ def test_links_are_followed_without_endless_loops(tmp_path: Path) -> None:
         (root / name).symlink_to(tmp_path / "real" / name, target_is_directory=True)
     (tmp_path / "real" / "cat" / "loop").symlink_to(tmp_path / "real" / "cat", target_is_directory=True)
     (tmp_path / "real" / "dog" / "up").symlink_to(tmp_path / "real" / "dog" / "up")
-    assert len(folder.list_images(root).files) == 20
+    assert len(list_images(root).files) == 20
 
 
 def test_too_large_for_memory_is_rejected_before_decoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     photos(tmp_path)
     monkeypatch.setattr(memory, "available_memory", lambda: 10_000)
-    monkeypatch.setattr(folder, "decode", lambda *_: pytest.fail("decoded"))
+    monkeypatch.setattr(folder, "decode_and_digest", lambda *_: pytest.fail("decoded"))
     with pytest.raises(InputError, match="at 100 x 100 does not fit in memory"):
         load_data(tmp_path, image_size=100)
 

@@ -1,9 +1,11 @@
 """Decoding image files: modes, depth, orientation, size, and broken files."""
 
+import json
 import os
 import struct
 import warnings
 import zlib
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +13,23 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
+from deeplda.data import pixels as pixels_module
 from deeplda.data import read_images
-from deeplda.data.images import Header, decode, in_threads, read_header, resize_arrays
+from deeplda.data.images import (
+    Header,
+    decode,
+    decode_and_digest,
+    file_digest,
+    in_threads,
+    read_header,
+    resize_arrays,
+)
+from deeplda.data.splitting import content_digest
 from deeplda.errors import InputError
+from missing_modules import run_without
+
+# 48 x 32 pixels, made with x265: red grows by 5 per column, green by 7 per row, and blue is 128.
+HEIC = Path(__file__).with_name("gradient.heic")
 
 RNG = np.random.default_rng(0)
 GREY = RNG.integers(0, 256, (6, 4), dtype=np.uint8)
@@ -78,7 +94,7 @@ def test_palette_bilevel_and_cmyk(tmp_path: Path) -> None:
     assert np.abs(decode(cmyk, 3)[:, 4, 4].astype(int) - [255, 0, 0]).max() <= 4
 
 
-@pytest.mark.parametrize("suffix", ["png", "webp"])
+@pytest.mark.parametrize("suffix", ["png", "webp", "tiff"])
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_exif_orientation_is_applied(tmp_path: Path, orientation: int, suffix: str) -> None:
     # How an upright image must be stored for each value of the tag, by the tag's definition: it says which sides of
@@ -131,7 +147,7 @@ def test_arrays_are_resized_as_files_are(tmp_path: Path) -> None:
     path = save(tmp_path / "a.png", board.astype(np.uint8))
     small = decode(path, 1, (8, 8))
     assert np.abs(small.astype(int) - 127).max() <= 8
-    np.testing.assert_array_equal(resize_arrays(board.astype(np.uint8)[None, None], 8)[0], small)
+    np.testing.assert_array_equal(resize_arrays(board.astype(np.uint8)[None, None], (8, 8))[0], small)
 
 
 def png_header_only(width: int, height: int) -> bytes:
@@ -153,15 +169,17 @@ def test_decompression_bombs_are_rejected_by_name(tmp_path: Path, side: int) -> 
 def broken_files(folder: Path) -> list[Path]:
     noise = RNG.integers(0, 256, (64, 64, 3), dtype=np.uint8)
     paths = []
-    for suffix in ("png", "jpg", "bmp", "webp"):
+    for suffix in ("png", "jpg", "bmp", "webp", "gif", "tiff"):
         path = save(folder / f"cut.{suffix}", noise)
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
         paths.append(path)
     for name, content in (("text.png", b"hello"), ("empty.jpg", b""), ("no_data.png", png_header_only(4, 4))):
         (folder / name).write_bytes(content)
         paths.append(folder / name)
-    gif = save(folder / "a.gif", noise)
-    return [*paths, gif.rename(folder / "gif_in_disguise.png")]
+    heic = folder / "cut.heic"
+    heic.write_bytes(HEIC.read_bytes()[:500])
+    icon = save(folder / "a.ico", noise)
+    return [*paths, heic, icon.rename(folder / "icon_in_disguise.png")]
 
 
 def test_broken_files_are_rejected_by_name(tmp_path: Path) -> None:
@@ -199,6 +217,19 @@ def jpeg_header_only(width: int, height: int) -> bytes:
     return b"\xff\xd8\xff\xc0" + struct.pack(">H", len(frame) + 2) + frame + b"\xff\xd9"
 
 
+def gif_header_only(width: int, height: int) -> bytes:
+    screen = struct.pack("<2H3B", width, height, 0x80, 0, 0) + bytes(6)
+    return b"GIF89a" + screen + b"," + struct.pack("<4HB", 0, 0, width, height, 0) + b"\x02\x01\x00\x00;"
+
+
+def tiff_header_only(width: int, height: int, tile: tuple[int, int] | None = None) -> bytes:
+    """A greyscale TIFF without compression, in one strip or one tile that is not there."""
+    entries = {256: width, 257: height, 258: 8, 259: 1, 262: 1, 277: 1}
+    entries |= {322: tile[0], 323: tile[1], 324: 8, 325: 16} if tile else {273: 8, 278: height, 279: 16}
+    directory = b"".join(struct.pack("<HHII", tag, 4, 1, entries[tag]) for tag in sorted(entries))
+    return b"II*\x00" + struct.pack("<I", 8) + struct.pack("<H", len(entries)) + directory + bytes(4)
+
+
 def webp_header_only(width: int, height: int) -> bytes:
     chunk = b"VP8L" + struct.pack("<I", 10) + b"\x2f" + struct.pack("<I", (width - 1) | (height - 1) << 14) + bytes(5)
     return b"RIFF" + struct.pack("<I", len(chunk) + 4) + b"WEBP" + chunk
@@ -213,16 +244,23 @@ def webp_header_only(width: int, height: int) -> bytes:
         bmp_header_only(60_000, -60_000),
         jpeg_header_only(60_000, 60_000),
         webp_header_only(16_383, 16_383),
+        gif_header_only(65_535, 65_535),
+        tiff_header_only(60_000, 60_000),
+        tiff_header_only(8, 8, tile=(2**20, 2**20)),
+        tiff_header_only(2**31 - 1, 2**31 - 1),
         png_header_only(2**31 - 1, 2**31 - 1),
         bmp_header_only(2**31 - 1, 1),
     ],
-    ids=["png", "bmp", "bmp upside down", "jpeg", "webp", "largest png", "longest bmp"],
+    ids=[
+        *("png", "bmp", "bmp upside down", "jpeg", "webp", "gif", "tiff", "tiff with a huge tile", "largest tiff"),
+        *("largest png", "longest bmp"),
+    ],
 )
 def test_a_few_bytes_that_declare_a_huge_image(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "huge").write_bytes(content)
     for read in (
         lambda path: read_images([path], channels=3, image_size=(4, 4)),
-        lambda path: in_threads(read_header, [path]),
+        lambda path: in_threads(lambda file: decode_and_digest(file, 3), [path]),
     ):
         with pytest.raises(InputError, match=r"huge (has more than|cannot be read)"):
             read(tmp_path / "huge")
@@ -242,15 +280,84 @@ def test_images_without_pixels(tmp_path: Path, size: tuple[int, int]) -> None:
             read_images([tmp_path / name], channels=3, image_size=(4, 4))
 
 
-def test_animated_png_gives_its_first_frame_and_other_formats_are_rejected(tmp_path: Path) -> None:
-    frames = [Image.fromarray(COLOUR), Image.fromarray(255 - COLOUR)]
-    frames[0].save(tmp_path / "a.png", save_all=True, append_images=frames[1:])
-    np.testing.assert_array_equal(decode(tmp_path / "a.png", 3), COLOUR.transpose(2, 0, 1))
-    frames[0].save(tmp_path / "animated.gif", save_all=True, append_images=frames[1:])
-    Image.fromarray(np.arange(64, dtype=np.uint16).reshape(8, 8)).save(tmp_path / "deep.tiff")
-    for name in ("animated.gif", "deep.tiff"):
-        with pytest.raises(InputError, match="unknown image format"):
-            decode(tmp_path / name, 3)
+@pytest.mark.parametrize("name", ["a.png", "a.gif", "a.tiff"])
+def test_the_first_frame_of_several(tmp_path: Path, name: str) -> None:
+    # A palette of few colours, so that GIF is lossless.
+    first = (COLOUR // 128 * 255).astype(np.uint8)
+    frames = [Image.fromarray(first), Image.fromarray(255 - first)]
+    frames[0].save(tmp_path / name, save_all=True, append_images=frames[1:])
+    np.testing.assert_array_equal(decode(tmp_path / name, 3), first.transpose(2, 0, 1))
+
+
+@pytest.mark.parametrize("compression", ["raw", "tiff_lzw", "tiff_deflate", "packbits"])
+def test_tiff_of_eight_and_sixteen_bits(tmp_path: Path, compression: str) -> None:
+    path = save(tmp_path / "a.tif", COLOUR, compression=compression)
+    np.testing.assert_array_equal(decode(path, 3), COLOUR.transpose(2, 0, 1))
+    deep = RNG.integers(0, 65536, (6, 4), dtype=np.uint16)
+    path = save(tmp_path / "deep.tif", deep, compression=compression)
+    assert read_header(path) == Header((6, 4), grey=True)
+    np.testing.assert_array_equal(decode(path, 1)[0], np.round(deep / 257))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_tiff_of_32_bits_is_rejected(tmp_path: Path, dtype: type) -> None:
+    path = save(tmp_path / "a.tif", np.ones((6, 4), dtype=dtype))
+    with pytest.raises(InputError, match="its pixels have 32 bits; convert it to 8 or 16 bits"):
+        decode(path, 1)
+
+
+def test_heic(tmp_path: Path) -> None:
+    y, x = np.mgrid[:32, :48]
+    made_from = np.stack([5 * x, 7 * y, np.full_like(x, 128)])
+    assert read_header(HEIC) == Header((32, 48), grey=False)
+    assert np.abs(decode(HEIC, 3).astype(int) - made_from).max() < 16
+    renamed = tmp_path / "really_heic.jpg"
+    renamed.write_bytes(HEIC.read_bytes())
+    code = f"from deeplda.data import read_images; read_images({str(renamed)!r}, channels=1, image_size=(4, 4))"
+    done = run_without({"pi_heif"}, code, cwd=tmp_path)
+    assert "HEIC needs an extra package, pip install 'deeplda[heic]'" in done.stderr
+
+
+def test_read_images_takes_paths_strings_contents_and_open_files(tmp_path: Path) -> None:
+    path = save(tmp_path / "a.png", COLOUR)
+    content = path.read_bytes()
+    with path.open("rb") as opened:
+        found = read_images([path, str(path), content, BytesIO(content), opened], channels=3, image_size=(6, 4))
+        assert not opened.closed
+    assert all((image == COLOUR.transpose(2, 0, 1)).all() for image in found)
+    for one in (path, str(path), content, BytesIO(content)):
+        assert read_images(one, channels=3, image_size=(6, 4)).shape == (1, 3, 6, 4)
+    with pytest.raises(InputError, match=r"^the image cannot be read \(unknown image format\)"):
+        read_images(b"nothing", channels=3, image_size=(6, 4))
+
+
+def test_the_digest_is_that_of_the_file(tmp_path: Path) -> None:
+    path = save(tmp_path / "a.png", COLOUR)
+    pixels, digest = decode_and_digest(path, 3)
+    np.testing.assert_array_equal(pixels, COLOUR.transpose(2, 0, 1))
+    assert digest == file_digest(path) == content_digest(path.read_bytes())
+
+
+def test_pixels_need_neither_torch_nor_the_rest_of_the_package(tmp_path: Path) -> None:
+    path = save(tmp_path / "a.jpg", np.full((60, 80, 3), (200, 100, 50), dtype=np.uint8))
+    code = f"""
+import sys
+from PIL import Image
+sys.path.insert(0, {str(Path(pixels_module.__file__).parent)!r})
+from pixels import image_pixels
+print(image_pixels(Image.open({str(path)!r}), 3, (5, 7))[:, 2, 3].tolist())
+"""
+    done = run_without({"torch", "deeplda", "pydantic", "sklearn"}, code, cwd=tmp_path)
+    assert np.abs(np.array(json.loads(done.stdout)) - [200, 100, 50]).max() <= 3, done.stderr
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_a_sparse_file_is_not_read(tmp_path: Path) -> None:
+    path = save(tmp_path / "a.png", COLOUR)
+    os.truncate(path, 2**40)
+    for read in (lambda: decode(path, 3), lambda: file_digest(path)):
+        with pytest.raises(InputError, match="the file is larger than 512 MiB"):
+            read()
 
 
 def test_a_large_sixteen_bit_image_takes_little_more_than_its_pixels(tmp_path: Path, little_memory: None) -> None:  # noqa: ARG001

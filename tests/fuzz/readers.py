@@ -22,11 +22,12 @@ from safetensors.numpy import save as save_arrays
 from torch import nn
 
 from deeplda.cli import main
-from deeplda.data import Data, Part, read_images
+from deeplda.data import Data, Part, load_data, read_images
 from deeplda.data.download import unpack
 from deeplda.data.known_sets import KNOWN_SETS
 from deeplda.data.layouts import read_idx
 from deeplda.data.npz import read_npz
+from deeplda.data.stored_split import read_split
 from deeplda.errors import InputError
 from deeplda.estimators import DeepLDAClassifier
 from deeplda.experiments.recipes import read_recipe
@@ -196,7 +197,8 @@ def images():
         Image.fromarray(pixels).save(buffer, {"jpg": "jpeg"}.get(suffix, suffix))
         return buffer.getvalue()
 
-    contents = [encoded(suffix) for suffix in ("png", "jpg", "bmp", "webp")]
+    contents = [encoded(suffix) for suffix in ("png", "jpg", "bmp", "webp", "gif", "tiff")]
+    contents.append((Path(__file__).parents[1] / "data" / "gradient.heic").read_bytes())
     lies = in_file("image", *map(bytes_changed, contents))
     return Reader({"image": contents[0]}, lies, lambda at: read_images([at / "image"], channels=1, image_size=(4, 4)))
 
@@ -296,6 +298,29 @@ def _rows():
     ]  # fmt: skip
     summary = {"kind": "summary", "epochs": 3, "best_epoch": 3, "seconds": 4.5, "validation": scores, "test": scores}
     return [*rows, summary | {"class_names": ["a", "b"]}]
+
+
+def stored_split():
+    """The split of a folder of images, as it is read to evaluate a run."""
+
+    def write(folder):
+        for place in range(12):
+            file = folder / "photos" / "ab"[place % 2] / f"{place}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(np.full((2, 2), place, dtype=np.uint8)).save(file)
+        split = load_data(folder / "photos", group_by=r"\d").split
+        (folder / "split.jsonl").write_text(split.to_jsonl())
+
+    valid = files_of(write)
+    lines = [json.loads(line) for line in valid["split.jsonl"].splitlines()]
+    lies = in_file("split.jsonl", values_changed(lines).map(_as_lines), bytes_changed(valid["split.jsonl"]))
+
+    def read(at):
+        split = read_split(at / "split.jsonl")
+        for exact in (False, True):
+            load_data(at / "photos", split=split, exact=exact, group_by=r"\d")
+
+    return Reader(valid, lies, read)
 
 
 def _as_lines(rows):
@@ -490,6 +515,6 @@ OF_DATA_AND_MODELS = (
     model_card, model_weights, autoencoder, classifier,
 )  # fmt: skip
 OF_RUNS_AND_SWEEPS = (
-    run_toml, recipe, metrics, run_folder, checkpoint_manifest, checkpoint_tensors, subclasses,
+    run_toml, recipe, stored_split, metrics, run_folder, checkpoint_manifest, checkpoint_tensors, subclasses,
     sweep_toml, sweep_journal, sweep_results,
 )  # fmt: skip

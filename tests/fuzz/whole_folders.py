@@ -19,7 +19,7 @@ from deeplda.cli import main
 
 # The names that deeplda reads or writes in a run folder, now or in earlier versions.
 NAMES = (
-    "run.toml", "environment.json", "metrics.jsonl", "report.html", "figures", "tensorboard", ".lock",
+    "run.toml", "environment.json", "split.jsonl", "metrics.jsonl", "report.html", "figures", "tensorboard", ".lock",
     ".report.html.tmp", ".report.html.lock", "figures/confusion.png", "model", "model/model.json",
     "model/weights.safetensors", "model/model.onnx", "model/.model.onnx.tmp", ".model.tmp", ".model.old", "checkpoints",
     "checkpoints/last",

@@ -54,12 +54,15 @@ def check_command(
 ) -> None:
     """Read every file of a data source and report files that are broken or missing; if any are, exit with code 2."""
     from deeplda.data import check_data
+    from deeplda.data.sources import ignored_notes
 
-    rows = check_data(source, data_dir)
+    rows, ignored = check_data(source, data_dir), ignored_notes(source)
+    for note in ignored:
+        say(note, file=sys.stderr)
     broken = sum(not row.ok for row in rows)
     if json_:
         files = [{"file": str(row.file), "found": row.found, "ok": row.ok} for row in rows]
-        say_json({"ok": not broken, "files": files})
+        say_json({"ok": not broken, "files": files, "ignored": list(ignored)})
     else:
         for row in rows:
             say(f"{'ok    ' if row.ok else 'BROKEN'}  {row.file}: {row.found}")

@@ -1,23 +1,36 @@
-"""`deeplda evaluate RUN`: score a trained model again."""
+"""`deeplda evaluate RUN [DATA]`: score a trained model again, or on other data."""
 
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Literal
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
 from deeplda.cli.shared_options import DataDir, Device, FinishedRun, Json, OwnNetwork, Tta, flag
 from deeplda.errors import InputError
+from deeplda.formatting import counted
 from deeplda.printing import say, say_json
 from deeplda.training.config import RunConfig
+
+if TYPE_CHECKING:
+    from deeplda.data.sources import Labelled
+    from deeplda.model import Model
 
 
 def evaluate(
     run: FinishedRun,
+    data: Annotated[
+        str | None,
+        Parameter(help="Other labelled data to score: a folder of images, an .npz file, or a known data set."),
+    ] = None,
     /,
     *,
-    split: Annotated[Literal["train", "val", "test"], Parameter(help="Split of the data to score.")] = "test",
+    split: Annotated[
+        Literal["train", "val", "test"] | None, Parameter(help="Split of the run's data to score. [default: test]")
+    ] = None,
     data_dir: DataDir = None,
     network: OwnNetwork = None,
     device: Device = "cpu",
@@ -27,46 +40,84 @@ def evaluate(
     tta: Tta = None,
     json_: Json = False,
 ) -> None:
-    """Score every predictor of a trained model on one split of its data."""
+    """Score every predictor of a trained model on one split of its data, or on other labelled data."""
     config = RunConfig.of(run)
-    if data_dir is not None:
-        config = config.model_copy(update={"data_dir": data_dir})
+    if data is not None and split is not None:
+        raise InputError(f"--split {split} is a split of the run's own data: omit it, or omit {data}")
 
     from deeplda.device import pick_device
     from deeplda.loading import load
     from deeplda.training.evaluation import evaluate as score
     from deeplda.training.evaluation import subclass_scores
     from deeplda.training.metrics import AUGMENTED
-    from deeplda.training.preparation import noise_note, read_data
     from deeplda.training.progress import Progress, TerminalProgress
-    from deeplda.training.run_folder import started_on
 
     model = load(run, network=network, device=str(pick_device(device)))
-    data = read_data(config)
-    changed = f"{config.data} has changed since {run} was trained"
-    if data.class_names != model.class_names or data.sample_shape != model.card.sample_shape:
-        raise InputError(f"{changed}: its classes or image size are different")
-    if started_on(run) not in (None, data.fingerprint):
-        say(f"note: {changed}, so this split may include samples that the model was trained on", file=sys.stderr)
-    if note := noise_note(config):
+    if data is None:
+        found = _own_part(run, config, model, split or "test", data_dir)
+    else:
+        found = _other_data(run, data, model, data_dir)
+    for note in found.notes:
         say(f"note: {note}", file=sys.stderr)
-    part = {"train": data.train, "val": data.val, "test": data.test}[split]
     watch = (Progress() if json_ else TerminalProgress()).watch
-    scores = score(model, part, watch)
+    scores = score(model, found.part, watch)
     if scores is None:
-        raise InputError(f"the {split} set of {config.data} has no samples: choose another --split")
-    augmented = score(model, part, watch, tta=tta) if tta else None
+        raise InputError(f"the {found.split} set of {config.data} has no samples: choose another --split")
+    augmented = score(model, found.part, watch, tta=tta) if tta else None
     named = (AUGMENTED[tta], augmented) if tta and augmented else None
-    by_subclass = subclass_scores(model, part) if subclasses else None
+    by_subclass = subclass_scores(model, found.part) if subclasses else None
     if json_:
-        found = {"split": split, **scores.model_dump(), "class_names": list(model.class_names)}
-        found |= {named[0]: named[1].model_dump()} if named else {}
-        found |= {"subclasses": by_subclass} if by_subclass else {}
-        say_json(found)
+        result = {"split": found.split, **scores.model_dump(), "class_names": list(model.class_names)}
+        result |= {named[0]: named[1].model_dump()} if named else {}
+        result |= {"subclasses": by_subclass} if by_subclass else {}
+        say_json(result)
         return
 
     from deeplda.cli.terminal import print_scores, print_subclasses
 
-    print_scores(scores, model.class_names, title=f"{config.data}, {split} set", augmented=named)
+    what = "all samples" if found.split == "all" else f"{found.split} set"
+    print_scores(scores, model.class_names, title=f"{data or config.data}, {what}", augmented=named)
     if by_subclass:
         print_subclasses(by_subclass, augmented=named is not None)
+
+
+def _own_part(run: Path, config: RunConfig, model: Model, split: str, data_dir: Path | None) -> Labelled:
+    """Return one split of the data that a run was trained on, as far as it is still there."""
+    from deeplda.data.sources import Labelled
+    from deeplda.training.preparation import noise_note, read_data
+    from deeplda.training.run_folder import split_of, started_on
+
+    moved = config if data_dir is None else config.model_copy(update={"data_dir": data_dir})
+    data = read_data(moved, split_of(run))
+    changed = f"{config.data} has changed since {run} was trained"
+    if data.class_names != model.class_names or data.sample_shape != model.card.sample_shape:
+        raise InputError(f"{changed}: its classes or image size are different")
+    notes = list(data.notes)
+    if started_on(run) not in (None, data.fingerprint) and not data.changed:
+        notes.append(f"{changed}, so this split may include samples that the model was trained on")
+    if note := noise_note(config):
+        notes.append(note)
+    part = {"train": data.train, "val": data.val, "test": data.test}[split]
+    return Labelled(part, split, tuple(notes))
+
+
+def _other_data(run: Path, source: str, model: Model, data_dir: Path | None) -> Labelled:
+    """Return the samples of other data, with a note about those that the run was trained on."""
+    import numpy as np
+
+    from deeplda.data.sources import load_labelled
+    from deeplda.data.splitting import TEST
+    from deeplda.data.stored_split import StoredSplit
+    from deeplda.training.run_folder import split_of
+
+    found = load_labelled(
+        source, class_names=model.class_names, sample_shape=model.card.sample_shape, data_dir=data_dir
+    )
+    stored = split_of(run)
+    if found.part.digests is None or not isinstance(stored, StoredSplit):
+        return found
+    trained = stored.assignment.digests[stored.assignment.parts != TEST]
+    if seen := int(np.isin(found.part.digests, trained).sum()):
+        what = f"{seen:,} of {counted(len(found.part), 'image')} were used to train the model or to select its epoch"
+        return replace(found, notes=(*found.notes, what))
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,7 @@ from cyclopts import Parameter
 
 from deeplda.cli.shared_options import Device, InputPath, Json, OwnNetwork, RunOrModel, Tta, flag
 from deeplda.errors import FailedError, InputError
+from deeplda.formatting import counted
 from deeplda.printing import as_csv, say, say_json, say_lines
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from deeplda.model import Model
     from deeplda.views import Views
 
-# The prediction for one file: file, class, probability and, if requested, subclass and distance.
+# The prediction for one file: file, class, probability and, if requested, subclass and distance; or file and error.
 Prediction = dict[str, str | float]
 
 
@@ -29,7 +31,9 @@ def predict(
     *files: Annotated[InputPath, Parameter(help="Image files and folders of images.")],
     network: OwnNetwork = None,
     device: Device = "cpu",
-    skip_unreadable: Annotated[bool, flag("Skip broken files instead of stopping.")] = False,
+    skip_unreadable: Annotated[
+        bool, flag("Exit with code 0 even if some files could not be read; by default, with code 1.")
+    ] = False,
     subclasses: Annotated[bool, flag("Also show the subclass.")] = False,
     distance: Annotated[
         bool, flag("Also show the distance to the nearest class, which is large for images that fit no class.")
@@ -38,7 +42,7 @@ def predict(
     csv_: Annotated[bool, flag("Print comma-separated values to stdout.", name="--csv")] = False,
     json_: Json = False,
 ) -> None:
-    """Classify images: print the file, class and probability of each."""
+    """Classify images: print the file, class and probability of each, and list the files that cannot be read."""
     if not files:
         raise InputError("no files were given: pass image files or folders after the run")
     if csv_ and json_:
@@ -55,56 +59,72 @@ def predict(
     predictions: list[Prediction] = []
     for start in range(0, len(all_files), model.batch_size):
         batch = all_files[start : start + model.batch_size]
-        read, images = _read(batch, model.card.sample_shape, skip_unreadable=skip_unreadable)
-        found = _predictions(model, images, tta=tta, subclasses=subclasses, distance=distance)
-        predictions += [{"file": str(file), **prediction} for file, prediction in zip(read, found, strict=True)]
-    if not predictions:
-        raise FailedError("none of the files could be read, so nothing was classified")
+        images, errors = _read(batch, model.card.sample_shape)
+        found = iter(_predictions(model, images, tta=tta, subclasses=subclasses, distance=distance))
+        predictions += [
+            {"file": str(file), "error": errors[place]} if place in errors else {"file": str(file), **next(found)}
+            for place, file in enumerate(batch)
+        ]
     columns = ["file", "class", "probability"] + ["subclass"] * subclasses + ["distance"] * distance
+    _show(predictions, columns, model.class_names, csv_=csv_, json_=json_)
+    broken = sum("error" in prediction for prediction in predictions)
+    if broken == len(predictions):
+        raise FailedError("none of the files could be read, so nothing was classified")
+    if broken and not skip_unreadable:
+        raise FailedError(f"{broken:,} of {counted(len(predictions), 'file')} could not be read")
+
+
+def _show(
+    predictions: list[Prediction], columns: list[str], class_names: Sequence[str], *, csv_: bool, json_: bool
+) -> None:
+    """Print the predictions to stdout, and the errors of unreadable files to stderr."""
+    classified = [prediction for prediction in predictions if "error" not in prediction]
+    for prediction in predictions:
+        if "error" in prediction:
+            say(f"not classified: {prediction['error']}", file=sys.stderr)
     if json_:
-        say_json({"predictions": predictions, "class_names": list(model.class_names)})
+        unreadable = [prediction for prediction in predictions if "error" in prediction]
+        say_json({"predictions": classified, "class_names": list(class_names), "unreadable": unreadable})
     elif csv_:
+        # An unreadable file has a row without a class.
         say_lines(as_csv(columns, predictions))
-    else:
-        _print_predictions(predictions, columns)
+    elif classified:
+        _print_predictions(classified, columns)
 
 
 def _image_files(paths: tuple[Path, ...]) -> list[Path]:
     """Return the given files, and all image files in the given folders."""
-    from deeplda.data.folder import image_files
     from deeplda.data.images import READABLE
+    from deeplda.data.listing import image_files
 
     found: list[Path] = []
+    ignored: list[str] = []
     for path in paths:
         if path.is_dir():
-            found += image_files(path)
+            images, notes = image_files(path)
+            found += images
+            ignored += notes
         elif path.is_file():
             found.append(path)
         else:
             what = "is neither a file nor a folder" if path.exists() else "does not exist"
             raise InputError(f"{path} {what}: pass image files or folders")
     if not found:
-        raise InputError(f"there are no images in {', '.join(map(str, paths))}, need {READABLE} files")
+        what = f"there are no images in {', '.join(map(str, paths))}, need {READABLE} files"
+        raise InputError("; ".join([what, *ignored]))
+    for note in ignored:
+        say(note, file=sys.stderr)
     return found
 
 
-def _read(files: list[Path], shape: tuple[int, ...], *, skip_unreadable: bool) -> tuple[list[Path], NDArray[np.uint8]]:
-    """Return the files that could be read, and their images."""
+def _read(files: list[Path], shape: tuple[int, ...]) -> tuple[NDArray[np.uint8], dict[int, str]]:
+    """Return the images of the files that could be read, and the errors of the others by their index."""
     import numpy as np
 
-    from deeplda.data import read_images
+    from deeplda.data.images import read_each
 
-    channels, size = shape[0], (shape[1], shape[2])
-    if not skip_unreadable:
-        return files, read_images(files, channels=channels, image_size=size)
-    intact, images = [], [np.empty((0, *shape), dtype=np.uint8)]
-    for file in files:
-        try:
-            images.append(read_images([file], channels=channels, image_size=size))
-            intact.append(file)
-        except InputError as error:
-            say(f"skipped: {error}", file=sys.stderr)
-    return intact, np.concatenate(images)
+    images, errors = read_each(files, channels=shape[0], image_size=(shape[1], shape[2]))
+    return np.delete(images, list(errors), axis=0), {place: str(error) for place, error in errors.items()}
 
 
 def _predictions(

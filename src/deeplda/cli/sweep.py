@@ -24,7 +24,7 @@ _TENTHS = "0,0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,1"
 # The order of the axes in a grid.
 _AXES = ("objective", "subclasses", "statistic", "alpha", "seed")
 # Settings that determine where and how a trial runs, but not its result.
-_HOW_TO_RUN = {"data_dir", "device", "checkpoint_seconds", "skip_unreadable"}
+_HOW_TO_RUN = {"data_dir", "device", "checkpoint_seconds", "skip_unreadable", "strict"}
 
 
 class SharedSettings(TrainConfig):

@@ -99,6 +99,8 @@ def _train(choice: RunChoice, progress: Progress, world: World) -> Finished:
     folder, settings, new_id = choice
     if world.first and summary_row(folder) is not None:
         progress.note(f"{folder} is already finished")
+        if (changes := _changes_since(folder, settings)) is not None:
+            progress.note(f"{settings.data} has changed since ({changes}); to use it, train a new run")
 
     with asked_to_stop(*STOP_SIGNALS, say=progress.note) as stop:
         # Only now, because this takes a second, and a signal in between could end one process and not the others.
@@ -109,6 +111,22 @@ def _train(choice: RunChoice, progress: Progress, world: World) -> Finished:
         except StoppedError as error:
             command = f"deeplda train --resume --run {folder}{_network_option(settings)}"
             raise StoppedError(f"{error}; to resume: {command}") from None
+
+
+def _changes_since(folder: Path, settings: RunConfig) -> str | None:
+    """Return how the folder of images of a finished run has changed, or None if it has not or cannot be compared."""
+    from deeplda.data.stored_split import StoredSplit
+    from deeplda.training.run_folder import split_of
+
+    try:
+        split = split_of(folder)
+        if not isinstance(split, StoredSplit) or not Path(settings.data).is_dir():
+            return None
+        from deeplda.data.folder import folder_changes
+
+        return folder_changes(Path(settings.data), split)
+    except InputError as error:
+        return str(error)
 
 
 def _network_option(settings: RunConfig) -> str:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from deeplda.data.splitting import Digests
 from deeplda.errors import InputError
+
+if TYPE_CHECKING:
+    from deeplda.data.stored_split import StoredSplit
 
 Inputs = NDArray[np.uint8] | NDArray[np.float32]
 Labels = NDArray[np.int64]
@@ -27,11 +33,13 @@ class Part:
         inputs: uint8 images, N x C x H x W in the range 0..255, or float32 feature vectors, N x features.
         labels: (N,) int64, indices into the `class_names` of the data.
         files: the path of each sample's file, as printable text; None if samples do not come from separate files.
+        digests: (N,), the digest of each sample's file; None if samples do not come from separate files.
     """
 
     inputs: Inputs
     labels: Labels
     files: tuple[str, ...] | None = None
+    digests: Digests | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -39,7 +47,8 @@ class Part:
     def take(self, indices: NDArray[np.intp]) -> Part:
         """Return a copy of the samples at these indices."""
         files = None if self.files is None else tuple(self.files[index] for index in indices)
-        return Part(self.inputs[indices], self.labels[indices], files)
+        digests = None if self.digests is None else self.digests[indices]
+        return Part(self.inputs[indices], self.labels[indices], files, digests)
 
 
 def joined(*parts: Part) -> Part:
@@ -54,7 +63,10 @@ class Source:
     Attributes:
         val_share: fraction of the training set used for validation if there is a test set but no validation set.
         strata: (N,), labels of the training set by which to stratify the split, if not by `train.labels`.
-        left_out: the unreadable files that were skipped on request.
+        left_out: the unreadable files that were skipped.
+        notes: sentences for the user about ignored files, duplicates, groups and changes.
+        split: the images of a folder and their parts, if they were split by content.
+        changed: whether the images are not those of the stored split with which they were read.
     """
 
     name: str
@@ -65,6 +77,9 @@ class Source:
     val_share: float = VAL_SHARE
     left_out: tuple[str, ...] = ()
     strata: Labels | None = None
+    notes: tuple[str, ...] = ()
+    split: StoredSplit | None = None
+    changed: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +87,10 @@ class Data:
     """The training, validation and test sets of one data source, and the names of its classes.
 
     Attributes:
-        left_out: the unreadable files that were skipped on request.
+        left_out: the unreadable files that were skipped.
+        notes: sentences for the user about ignored files, duplicates, groups and changes.
+        split: the images of a folder and their parts, if they were split by content; a run stores it.
+        changed: whether the images are not those of the stored split with which they were read.
     """
 
     name: str
@@ -81,6 +99,9 @@ class Data:
     test: Part
     class_names: tuple[str, ...]
     left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    split: StoredSplit | None = None
+    changed: bool = False
 
     @property
     def images(self) -> bool:
@@ -120,17 +141,29 @@ def complete(source: Source, seed: int) -> Data:
     """
     train, val, test = source.train, source.val, source.test
     strata = train.labels if source.strata is None else source.strata
-    _require_two_classes(train, source)
+    if not source.changed:
+        _require_two_classes(train, source)
     rng = np.random.Generator(np.random.PCG64(seed))
     # Both sizes are fractions of all samples, so compute them before splitting anything off.
-    test_size = _part_size(len(train), TEST_SHARE)
-    val_size = _part_size(len(train), source.val_share if test is not None else VAL_SHARE)
+    test_size = part_size(len(train), TEST_SHARE)
+    val_size = part_size(len(train), source.val_share if test is not None else VAL_SHARE)
     if test is None:
         train, test, strata = _split_off(train, strata, test_size, rng, source.name, "test")
     if val is None:
         train, val, _ = _split_off(train, strata, val_size, rng, source.name, "validation")
-    _require_two_classes(train, source)  # a split by other labels may take all samples of a class
-    return Data(source.name, train, val, test, source.class_names, source.left_out)
+    if not source.changed:
+        _require_two_classes(train, source)  # a split by other labels may take all samples of a class
+    return Data(
+        source.name,
+        train,
+        val,
+        test,
+        source.class_names,
+        left_out=source.left_out,
+        notes=source.notes,
+        split=source.split,
+        changed=source.changed,
+    )
 
 
 def _require_two_classes(train: Part, source: Source) -> None:
@@ -140,8 +173,19 @@ def _require_two_classes(train: Part, source: Source) -> None:
         raise InputError(what, need="at least two classes", do="add samples of another class")
 
 
-def _part_size(samples: int, share: float) -> int:
+def part_size(samples: int, share: float) -> int:
+    """Return the number of samples to split off, at least one."""
     return max(1, int(samples * share + 0.5))
+
+
+def too_few(name: str, samples: int, classes: int, kind: str, *, linked: bool = False) -> InputError:
+    """Return the error for training samples of which none can be spared for another set.
+
+    If they are `linked`, they have the same content or group, and only all of them together can be in another set.
+    """
+    what = f"{name} has {samples} training samples in {classes} classes, too few to split off a {kind} set"
+    need = f"at least two samples {'of different content and group ' if linked else ''}in some class"
+    return InputError(what, need=need, do=f"add samples or provide a {kind} set")
 
 
 def _split_off(
@@ -153,8 +197,14 @@ def _split_off(
 
     rest, taken = stratified_split(strata, size, rng)
     if not len(taken):
-        few = f"{len(part)} training samples in {len(np.unique(strata))} classes"
-        what = f"{name} has {few}, too few to split off a {kind} set"
-        need = "at least two samples in some class"
-        raise InputError(what, need=need, do=f"add samples or provide a {kind} set")
+        raise too_few(name, len(part), len(np.unique(strata)), kind)
     return part.take(rest), part.take(taken), strata[rest]
+
+
+def check_class_names(source: str, class_names: Sequence[str]) -> None:
+    """Raise InputError if a class name cannot be stored as UTF-8, such as a folder name in a different encoding."""
+    for name in class_names:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise InputError(f"a class in {source} is named {name!r}", need="UTF-8", do="rename the class") from None

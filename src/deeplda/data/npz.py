@@ -32,7 +32,7 @@ _TEXT_COPIES = 2
 _BLOCK = 2**20
 
 
-def read_npz(path: Path) -> Source:
+def read_npz(path: Path, *, test_alone: bool = False) -> Source:
     """Read the train, val and test splits from an .npz file.
 
     Two-dimensional inputs of any numeric dtype are feature vectors; they are converted to float32 and must be finite.
@@ -43,10 +43,15 @@ def read_npz(path: Path) -> Source:
     classes are numbered in ascending order of their labels. Strings are numbered in the order of `class_names`, or in
     sorted order if it is absent.
 
+    With `test_alone`, a file with x_test and y_test but no training set is accepted, and its test set becomes the
+    training set of the source.
+
     Raises InputError if the contents have any other form, if the declared size of an array does not match the file, or
     if the arrays do not fit in memory.
     """
     arrays = _load(path)
+    if test_alone and not {"x_train", "y_train"} & set(arrays):
+        arrays |= {f"{kind}_train": arrays.pop(f"{kind}_test") for kind in "xy" if f"{kind}_test" in arrays}
     for name in ("x_train", "y_train"):
         if name not in arrays:
             do = "write the file with np.savez(path, x_train=..., y_train=...)"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import os
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -14,7 +13,8 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from deeplda.data.dataset import Data, Part, Source, complete
+from deeplda.data.dataset import Data, Part, Source, check_class_names, complete, joined
+from deeplda.data.folder_options import FolderOptions, FolderSplit
 from deeplda.data.known_sets import KNOWN_SETS, read_digits
 from deeplda.data.layouts import KnownSet
 from deeplda.data.npz import read_npz
@@ -35,6 +35,10 @@ def load_data(
     image_size: int | None = None,
     split_seed: int = 0,
     skip_unreadable: bool = False,
+    strict: bool = False,
+    group_by: str | None = None,
+    split: FolderSplit = "content",
+    exact: bool = False,
 ) -> Data:
     """Read a source and return its training, validation and test sets.
 
@@ -48,8 +52,17 @@ def load_data(
             missing, the samples are split 70/15/15. If only the validation set is missing, it is taken from the
             training set (CIFAR-10 and CIFAR-10N 4 %, STL-10 20 %, CIFAR-100, MNIST and Fashion-MNIST 10 %, others
             15 %). If only the test set is missing, 15 % of the training set becomes the test set. CIFAR-10N is
-            stratified by the clean labels, so its sets contain the same images as those of CIFAR-10.
-        skip_unreadable: skip broken files in a folder and list them in `Data.left_out` instead of raising an error.
+            stratified by the clean labels, so its sets contain the same images as those of CIFAR-10. A folder of
+            images is split by the content of its files, so that images added later do not move others.
+        skip_unreadable: skip any number of broken files in a folder; by default, at most 5 % of a class. They are
+            listed in `Data.left_out`.
+        strict: raise an error at the first broken file instead.
+        group_by: for a folder, a regular expression that is searched in the path of each file within its class folder.
+            Images for which its first capture group (or the whole match) is the same, such as those of one patient,
+            stay in one set.
+        split: for a folder, the split that a run stored, which its images keep, or "seed" for the random split of
+            earlier versions.
+        exact: raise an error if the folder no longer has the images of a stored split, and ignore any others.
 
     Raises:
         InputError: if the source does not exist, is broken, or does not fit in memory.
@@ -58,12 +71,66 @@ def load_data(
         raise InputError(f"image_size is {image_size}, need at least 1 pixel")
     if split_seed < 0:
         raise InputError(f"split_seed is {split_seed}, need at least 0")
+    options = FolderOptions(
+        image_size, skip_unreadable, strict, seed=split_seed, group_by=group_by, split=split, exact=exact
+    )
     try:
-        found = _read_source(source, data_dir, image_size, skip_unreadable)
+        found = _read_source(source, data_dir, options)
     except OSError as error:
         raise InputError(f"{error.filename or source} cannot be read ({error.strerror})") from None
-    _check_class_names(found.name, found.class_names)
-    return complete(found if image_size is None else _resized(found, image_size), split_seed)
+    check_class_names(found.name, found.class_names)
+    if image_size is not None:
+        found = _resized(found, (image_size, image_size), do="leave out --image-size")
+    return complete(found, split_seed)
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """Labelled samples to evaluate a model on, with labels in the order of its classes.
+
+    Attributes:
+        split: "test" if the source has a test set of its own, which the samples are, and otherwise "all".
+        notes: sentences for the user about ignored files and classes.
+    """
+
+    part: Part
+    split: str
+    notes: tuple[str, ...]
+
+
+def load_labelled(
+    source: str | Path, *, class_names: tuple[str, ...], sample_shape: tuple[int, ...], data_dir: Path | None = None
+) -> Labelled:
+    """Read samples to evaluate a model of these classes and this sample shape on.
+
+    These are the test set of a source or, if it has none, all of its samples. Images are resized to the shape that the
+    model needs; files in a folder are also converted to its number of channels. Samples of other classes are left out.
+
+    Raises InputError if the source does not exist, is broken or does not fit in memory, or if it has no sample of a
+    known class and the right shape.
+    """
+    try:
+        found, split = _read_labelled(source, data_dir, sample_shape)
+    except OSError as error:
+        raise InputError(f"{error.filename or source} cannot be read ({error.strerror})") from None
+    if len(sample_shape) == 3 and found.train.inputs.ndim == 4:
+        found = _resized(found, (sample_shape[1], sample_shape[2]), do="")
+    if found.train.inputs.shape[1:] != sample_shape:
+        what = f"{source} has samples of shape {found.train.inputs.shape[1:]}"
+        raise InputError(f"{what}, but the model needs {sample_shape}: choose other data")
+    number = {name: label for label, name in enumerate(class_names)}
+    labels = np.array([number.get(name, -1) for name in found.class_names], dtype=np.int64)[found.train.labels]
+    kept = np.flatnonzero(labels >= 0)
+    if not len(kept):
+        names = ", ".join(found.class_names[:5])
+        raise InputError(f"{source} has no sample of a class that the model knows; its classes are {names}")
+    unknown = Counter(found.train.labels[labels < 0].tolist())
+    notes = [
+        f"left out: the class {found.class_names[label]} ({counted(count, 'sample')}), which the model does not have"
+        for label, count in unknown.items()
+    ]
+    part = replace(found.train, labels=labels).take(kept)
+    return Labelled(part, split, (*found.notes, *notes))
 
 
 def find_source(source: str | Path) -> str | Path:
@@ -114,7 +181,7 @@ def is_here(name: str, data_dir: Path | None = None) -> bool:
     return name == "digits" or KNOWN_SETS[name].looks_complete(locate(name, data_dir))
 
 
-def _read_source(source: str | Path, data_dir: Path | None, image_size: int | None, skip_unreadable: bool) -> Source:
+def _read_source(source: str | Path, data_dir: Path | None, options: FolderOptions) -> Source:
     found = find_source(source)
     if found == "digits":
         return read_digits()
@@ -124,7 +191,26 @@ def _read_source(source: str | Path, data_dir: Path | None, image_size: int | No
         return read_npz(found)
     from deeplda.data.folder import read_folder
 
-    return read_folder(found, image_size, skip_unreadable)
+    return read_folder(found, options)
+
+
+def _read_labelled(source: str | Path, data_dir: Path | None, shape: tuple[int, ...]) -> tuple[Source, str]:
+    """Return a source whose training part are the samples to evaluate on, and "test" or "all"."""
+    place = find_source(source)
+    if isinstance(place, Path) and place.is_dir():
+        if len(shape) != 3 or shape[0] not in (1, 3):
+            kind = f"images of {shape[0]} channels" if len(shape) == 3 else "feature vectors"
+            raise InputError(f"{source} is a folder of images, but the model takes {kind}: pass an .npz file")
+        from deeplda.data.folder import read_labelled
+
+        return read_labelled(place, shape)
+    found = (
+        read_npz(place, test_alone=True) if isinstance(place, Path) else _read_source(place, data_dir, FolderOptions())
+    )
+    if found.test is not None:
+        return replace(found, train=found.test, val=None, test=None), "test"
+    parts = [found.train, *([found.val] if found.val is not None else [])]
+    return replace(found, train=joined(*parts), val=None), "all"
 
 
 def _read_known(name: str, data_dir: Path | None) -> Source:
@@ -144,25 +230,17 @@ def _unreadable_layout(name: str, data_dir: Path | None) -> str | None:
     return None if any_file else known.unreadable_layout(data_folder(data_dir))
 
 
-def _check_class_names(source: str, class_names: Sequence[str]) -> None:
-    """Raise InputError if a class name cannot be stored as UTF-8, such as a folder name in a different encoding."""
-    for name in class_names:
-        try:
-            name.encode()
-        except UnicodeEncodeError:
-            raise InputError(f"a class in {source} is named {name!r}", need="UTF-8", do="rename the class") from None
-
-
-def _resized(source: Source, side: int) -> Source:
+def _resized(source: Source, size: tuple[int, int], do: str) -> Source:
     from deeplda.data.images import resize_arrays
 
     def resized(part: Part) -> Part:
-        return replace(part, inputs=resize_arrays(cast(NDArray[np.uint8], part.inputs), side))
+        return replace(part, inputs=resize_arrays(cast(NDArray[np.uint8], part.inputs), size))
 
     if source.train.inputs.ndim != 4:
-        raise InputError(f"{source.name} contains feature vectors, which cannot be resized: leave out --image-size")
+        raise InputError(f"{source.name} contains feature vectors, which cannot be resized: {do}")
     samples = len(source.train) + len(source.val or ()) + len(source.test or ())
-    require_memory(samples * source.train.inputs.shape[1] * side**2, f"{source.name} at {side} x {side}")
+    pixels = source.train.inputs.shape[1] * size[0] * size[1]
+    require_memory(samples * pixels, f"{source.name} at {size[0]} x {size[1]}")
     val, test = source.val and resized(source.val), source.test and resized(source.test)
     return replace(source, train=resized(source.train), val=val, test=test)
 
@@ -194,6 +272,19 @@ def check_data(source: str | Path, data_dir: Path | None = None) -> list[FileChe
         return [FileCheck(found, str(error), False)]
 
 
+def ignored_notes(source: str | Path) -> tuple[str, ...]:
+    """Return sentences about the files in a folder of images that are not read; none for other sources."""
+    place = find_source(source)
+    if not isinstance(place, Path) or not place.is_dir():
+        return ()
+    from deeplda.data.listing import list_images
+
+    try:
+        return list_images(place).notes
+    except (InputError, OSError):  # `check_data` reports it
+        return ()
+
+
 def _check_known(name: str, data_dir: Path | None) -> list[FileCheck]:
     known, folder = KNOWN_SETS[name], locate(name, data_dir)
     rows = [_check_file(file, known) for file in known.files(folder)]
@@ -217,8 +308,8 @@ def _check_file(file: Path, known: KnownSet) -> FileCheck:
 
 
 def _check_folder(path: Path) -> list[FileCheck]:
-    from deeplda.data.folder import ImageFile, list_images
     from deeplda.data.images import decode, in_threads
+    from deeplda.data.listing import ImageFile, list_images
 
     def check(file: ImageFile) -> FileCheck:
         try:
@@ -228,7 +319,6 @@ def _check_folder(path: Path) -> list[FileCheck]:
         return FileCheck(file.path, "intact", True)
 
     listing = list_images(path)
-    _check_class_names(str(path), listing.class_names)
     checked = in_threads(check, listing.files)
     counts = Counter((file.part, file.label) for file, row in zip(listing.files, checked, strict=True) if row.ok)
     rows = [

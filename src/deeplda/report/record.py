@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -23,7 +23,7 @@ from deeplda.training.config import DATA_SETTINGS, RunConfig
 from deeplda.training.evaluation import gather_statistics
 from deeplda.training.metrics import EpochRow, Scores, SummaryRow
 from deeplda.training.preparation import read_data
-from deeplda.training.run_folder import read_environment, read_metrics, summary_row
+from deeplda.training.run_folder import read_environment, read_metrics, split_of, summary_row
 
 _SEED = 0
 # Number of training samples used to compute the discriminant directions of a cross-entropy network.
@@ -110,6 +110,7 @@ class InspectedRun(RunRecord):
         coordinates: (n, m) float32, the discriminant coordinates named in `axes`.
         fisher_ratios, single_accuracies: (d,) Fisher ratio and accuracy of each output alone.
         left_out: the unreadable files that were skipped on request, relative to the data folder.
+        notes: sentences for the user about the data, if it was read from disk.
     """
 
     card: ModelCard
@@ -126,6 +127,7 @@ class InspectedRun(RunRecord):
     fisher_ratios: Floats
     single_accuracies: Floats
     left_out: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def images(self) -> bool:
@@ -172,12 +174,16 @@ def inspect_run(
         model, data: the run's model and data (labelled with classes, not subclasses) if they are already in memory;
             by default, they are read from disk.
 
-    Raises InputError if the run is not finished, its model or data cannot be read, the data has changed, or the model
-    computes values that are not finite.
+    Raises InputError if the run is not finished, its model or data cannot be read, the data has changed (except a
+    folder of images, of which the images that the run was not trained on are shown), or the model computes values that
+    are not finite.
     """
     record = read_record(folder)
     model = load(folder, network=network) if model is None else model
-    return _inspect(record, model, read_data(_with_data_dir(record.config, data_dir)) if data is None else data, points)
+    if data is not None:
+        return _inspect(record, model, data, points)
+    data = read_data(_with_data_dir(record.config, data_dir), split_of(folder))
+    return replace(_inspect(record, model, data, points), notes=data.notes)
 
 
 def inspect_runs(
@@ -185,11 +191,13 @@ def inspect_runs(
 ) -> list[InspectedRun]:
     """Inspect several runs as `inspect_run` does. If consecutive runs use the same data, it is read only once."""
     found: list[InspectedRun] = []
-    before: RunConfig | None = None
+    before: tuple[object, ...] | None = None
     for record in records:
         config = _with_data_dir(record.config, data_dir)
-        if before is None or any(getattr(config, name) != getattr(before, name) for name in DATA_SETTINGS):
-            data, before = read_data(config), config
+        # Runs on a folder that has changed in between have the same settings but other splits.
+        source = (record.environment.data_fingerprint, *(getattr(config, name) for name in DATA_SETTINGS))
+        if source != before:
+            data, before = read_data(config, split_of(record.path)), source
         found.append(_inspect(record, load(record.path, network=network), data, points))
     return found
 
@@ -253,7 +261,7 @@ def _check_unchanged(record: RunRecord, model: Model, data: Data) -> None:
         what = f"metrics.jsonl and the model in {record.path} have different classes or predictors"
         raise InputError(f"{what}: train again")
     trained_on = model.class_names, model.card.sample_shape, record.environment.data_fingerprint or data.fingerprint
-    if (data.class_names, data.sample_shape, data.fingerprint) != trained_on:
+    if (data.class_names, data.sample_shape, trained_on[2] if data.changed else data.fingerprint) != trained_on:
         what = f"{record.config.data} has changed since {record.path} was trained"
         raise InputError(f"{what}: restore the original data, or train again")
 

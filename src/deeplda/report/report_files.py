@@ -23,6 +23,7 @@ from deeplda.subclasses import Clusters
 from deeplda.training.config import RunConfig
 from deeplda.training.preparation import read_data
 from deeplda.training.progress import Progress, TerminalProgress
+from deeplda.training.run_folder import split_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -59,6 +60,8 @@ def write_report(
     file = output or folder / "report.html"
     with progress.status(f"writing the report on {folder}"):
         run = inspect_run(folder, data_dir=data_dir, network=network, model=model, data=data)
+        for note in run.notes:
+            progress.note(note)
         if output is None:
             with OutputFolder.open(folder) as run_folder:
                 run_folder.write(file.name, run_page(run))
@@ -112,7 +115,7 @@ def write_subclass_figures(folder: Path, progress: Progress, data: Data | None =
     config = RunConfig.read(folder / "run.toml")
     if config.subclasses == 1 or not (folder / "autoencoder").exists():
         return []
-    data = data or read_data(config)
+    data = data or read_data(config, split_of(folder))
     if not data.images:
         return []
     clusters = read_clusters(folder / "subclasses", None, data)

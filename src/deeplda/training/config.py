@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -221,7 +222,26 @@ class DataSettings(_Settings):
     train_on_all: bool = Field(
         False, description="Also train on the validation set. Enable this only after all settings have been chosen."
     )
-    skip_unreadable: bool = Field(False, description="Skip broken image files instead of stopping.")
+    group_by: str | None = Field(
+        None,
+        description="Regular expression for file names: images with the same first capture group (or match), such as "
+        "those of one patient, stay in one part of the split.",
+    )
+    skip_unreadable: bool = Field(
+        False, description="Skip any number of broken image files. [default: at most 5 % of a class]"
+    )
+    strict: bool = Field(False, description="Stop at the first broken image file.")
+
+    @model_validator(mode="after")
+    def _is_readable(self) -> Self:
+        if self.strict and self.skip_unreadable:
+            raise ValueError("strict and skip_unreadable were both given: omit one of them")
+        if self.group_by is not None:
+            try:
+                re.compile(self.group_by)
+            except re.error as error:
+                raise ValueError(f"group_by is {self.group_by!r}, need a regular expression ({error})") from None
+        return self
 
 
 class LabelNoiseSettings(_Settings):

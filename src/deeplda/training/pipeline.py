@@ -16,7 +16,7 @@ from deeplda.training.metrics import SummaryRow
 from deeplda.training.parallel import ALONE, World
 from deeplda.training.preparation import check_settings, noise_note, read_data
 from deeplda.training.progress import Progress
-from deeplda.training.run_folder import MemoryRun, open_run, summary_row
+from deeplda.training.run_folder import MemoryRun, open_run, split_of, summary_row
 from deeplda.training.subclass_stage import find_subclasses, on_subclasses
 from deeplda.training.trainee import build_trainee
 
@@ -53,7 +53,9 @@ def run_to_end(
         return Finished(summary)
     keep_freed_memory()
     with progress.status(f"reading {config.data}"):
-        data = world.together(lambda: read_data(config))
+        # Only the first process has the run folder.
+        split = world.from_first(world.together(lambda: split_of(folder) if world.first else "content"))
+        data = world.together(lambda: read_data(config, split, exact=True))
     if world.first and (note := noise_note(config)):
         progress.note(note)
     world.together(lambda: check_settings(config, data, world))
@@ -62,7 +64,9 @@ def run_to_end(
         run = world.together(
             lambda: (
                 # The folder of a sweep's trial exists; if it is missing, it was moved while the data was read.
-                stack.enter_context(open_run(folder, config, data.fingerprint, new_id=new_id, create=stages is None))
+                stack.enter_context(
+                    open_run(folder, config, data.fingerprint, new_id=new_id, create=stages is None, split=data.split)
+                )
                 if world.first
                 else MemoryRun()
             )

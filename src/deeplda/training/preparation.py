@@ -8,6 +8,7 @@ import numpy as np
 
 from deeplda.data import load_data
 from deeplda.data.dataset import Data
+from deeplda.data.folder_options import FolderSplit
 from deeplda.data.label_noise import with_label_noise
 from deeplda.device import pick_device
 from deeplda.errors import InputError
@@ -27,14 +28,24 @@ from deeplda.training.trainee import model_card
 _WEIGHT_COPIES = 4
 
 
-def read_data(config: RunConfig) -> Data:
-    """Read the data for a run, with its label noise. Raises InputError if that fails."""
+def read_data(config: RunConfig, split: FolderSplit = "content", *, exact: bool = False) -> Data:
+    """Read the data for a run, with its label noise. Raises InputError if that fails.
+
+    Args:
+        split: for a folder of images, `run_folder.split_of` a run that was started before. Its images keep their parts,
+            and whatever was added to the folder since is not in the training and validation sets.
+        exact: raise InputError if the folder no longer has the images of the run, and ignore any others.
+    """
     data = load_data(
         config.data,
         data_dir=config.data_dir,
         image_size=config.image_size,
         split_seed=config.split_seed,
         skip_unreadable=config.skip_unreadable,
+        strict=config.strict,
+        group_by=config.group_by,
+        split=split,
+        exact=exact,
     )
     data = with_label_noise(data, config.label_noise, config.noise_kind, config.split_seed)
     return data.without_validation() if config.train_on_all else data

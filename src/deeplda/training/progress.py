@@ -66,7 +66,7 @@ class TerminalProgress(Progress):
         self._epochs, self._samples, self._since, self._shown = 0, 0, time.monotonic(), 0.0
 
     def start(self, config: LoopConfig, data: Data, counters: Counters, notes: list[str]) -> None:
-        for note in (*(f"skipped: {file}" for file in data.left_out), *notes):
+        for note in (*data.notes, *notes):
             self.note(note)
         shape = "x".join(map(str, data.sample_shape))
         self.note(

@@ -18,6 +18,8 @@ from typing import Literal, Protocol
 
 import torch
 
+from deeplda.data.folder_options import FolderSplit
+from deeplda.data.stored_split import SPLIT_FILE, StoredSplit, read_split
 from deeplda.errors import InputError, TrainingError
 from deeplda.io import read_small, read_toml
 from deeplda.model import MODEL_FILES
@@ -193,12 +195,13 @@ def open_run(
     wait: bool = False,
     new_id: str | None = None,
     create: bool = True,
+    split: StoredSplit | None = None,
 ) -> Iterator[RunFolder]:
     """Open a run folder, creating it if it does not exist, and hold its lock while the block runs.
 
     Without `create`, a missing folder is an InputError, because it was there before.
 
-    A new run gets the id `new_id`, by default a random one, which it keeps when its folder is moved.
+    A new run stores `split` and the id `new_id`, by default a random one, which it keeps when its folder is moved.
 
     Raises InputError if the folder cannot be written, if it contains anything but a run, if it was started with
     different settings or data, or if another process is using it; with `wait`, it waits for that process instead.
@@ -228,6 +231,9 @@ def open_run(
         else:
             _require_same(path, config, data_fingerprint)
         if "environment.json" not in output.names():
+            # The split comes first: a run that has only environment.json is from a version that did not store it.
+            if split is not None:
+                output.write(SPLIT_FILE, split.to_jsonl())
             output.write("environment.json", json.dumps(_environment(data_fingerprint), indent=2) + "\n")
         output.clean()
         yield RunFolder(output, data_fingerprint)
@@ -295,6 +301,16 @@ def started_on(path: Path) -> str | None:
     """Return the fingerprint of the data that a run was started with; None if it is unknown."""
     fingerprint = read_environment(path).get("data_fingerprint")
     return fingerprint if isinstance(fingerprint, str) else None
+
+
+def split_of(path: Path) -> FolderSplit:
+    """Return how the folder of images of a run is split: the stored split or, for runs of earlier versions, "seed".
+
+    If nothing was stored yet, this is "content", as for a new run. Raises InputError if the stored split is damaged.
+    """
+    if not (path / "environment.json").exists():
+        return "content"
+    return read_split(path / SPLIT_FILE) if os.path.lexists(path / SPLIT_FILE) else "seed"
 
 
 def _without_secrets(argument: str) -> str:
