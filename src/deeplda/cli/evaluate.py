@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from deeplda.cli.shared_options import DataDir, Device, FinishedRun, Json, OwnNetwork, Tta, flag
 from deeplda.errors import InputError
+from deeplda.formatting import wilson_interval
 from deeplda.printing import say, say_json
 from deeplda.training.config import RunConfig
+
+if TYPE_CHECKING:
+    from deeplda.training.metrics import Scores
 
 
 def evaluate(
@@ -34,6 +38,7 @@ def evaluate(
 
     from deeplda.device import pick_device
     from deeplda.loading import load
+    from deeplda.model import uncalibrated_note
     from deeplda.training.evaluation import evaluate as score
     from deeplda.training.evaluation import subclass_scores
     from deeplda.training.metrics import AUGMENTED
@@ -50,6 +55,8 @@ def evaluate(
         say(f"note: {changed}, so this split may include samples that the model was trained on", file=sys.stderr)
     if note := noise_note(config):
         say(f"note: {note}", file=sys.stderr)
+    if note := uncalibrated_note(model):
+        say(f"note: {note}", file=sys.stderr)
     part = {"train": data.train, "val": data.val, "test": data.test}[split]
     watch = (Progress() if json_ else TerminalProgress()).watch
     scores = score(model, part, watch)
@@ -59,8 +66,9 @@ def evaluate(
     named = (AUGMENTED[tta], augmented) if tta and augmented else None
     by_subclass = subclass_scores(model, part) if subclasses else None
     if json_:
-        found = {"split": split, **scores.model_dump(), "class_names": list(model.class_names)}
-        found |= {named[0]: named[1].model_dump()} if named else {}
+        found = {"split": split, **_with_intervals(scores), "class_names": list(model.class_names)}
+        found |= {"calibrated_on": model.calibrated_on}
+        found |= {named[0]: _with_intervals(named[1])} if named else {}
         found |= {"subclasses": by_subclass} if by_subclass else {}
         say_json(found)
         return
@@ -70,3 +78,10 @@ def evaluate(
     print_scores(scores, model.class_names, title=f"{config.data}, {split} set", augmented=named)
     if by_subclass:
         print_subclasses(by_subclass, augmented=named is not None)
+
+
+def _with_intervals(scores: Scores) -> dict[str, Any]:
+    """Return the scores, and Wilson's 95 % interval of each predictor's accuracy."""
+    n, predictors = scores.n, scores.predictors.items()
+    intervals = {name: wilson_interval(round(found.accuracy * n), n) for name, found in predictors}
+    return {**scores.model_dump(), "accuracy_intervals": intervals}

@@ -46,12 +46,15 @@ def predict(
 
     from deeplda.device import pick_device
     from deeplda.loading import load
+    from deeplda.model import uncalibrated_note
 
     model = load(run, network=network, device=str(pick_device(device)))
     if len(model.card.sample_shape) != 3:
         do = f"use deeplda.load({str(run)!r}).predict(features) in Python"
         raise InputError(f"the model in {run} takes feature vectors, not images: {do}")
     all_files = _image_files(files)
+    if note := uncalibrated_note(model):
+        say(f"note: {note}", file=sys.stderr)
     predictions: list[Prediction] = []
     for start in range(0, len(all_files), model.batch_size):
         batch = all_files[start : start + model.batch_size]
@@ -62,7 +65,8 @@ def predict(
         raise FailedError("none of the files could be read, so nothing was classified")
     columns = ["file", "class", "probability"] + ["subclass"] * subclasses + ["distance"] * distance
     if json_:
-        say_json({"predictions": predictions, "class_names": list(model.class_names)})
+        names, samples = list(model.class_names), model.calibrated_on
+        say_json({"predictions": predictions, "class_names": names, "calibrated_on": samples})
     elif csv_:
         say_lines(as_csv(columns, predictions))
     else:

@@ -26,6 +26,7 @@ from deeplda.report.components import (
 )
 from deeplda.report.markup import Child, Html, document, element
 from deeplda.report.record import Floats, InspectedRun, RunRecord
+from deeplda.report.reliability import probability_section
 from deeplda.training.metrics import PredictorScores, Scores
 
 _MOST_HARDEST = 24
@@ -34,7 +35,8 @@ _MOST_HARDEST = 24
 def run_page(run: InspectedRun) -> str:
     """Return the report on one run as HTML. The same run always gives the same page, byte for byte."""
     name, objective = wording.data_name(run.config), wording.objective_name(run.config)
-    body = _header(run, name, objective), _embedding(run), _outputs(run), _training(run), _classes(run), _hardest(run)
+    body = [_header(run, name, objective), _embedding(run), _outputs(run), _training(run), _classes(run)]
+    body += [probability_section(run), _hardest(run)]
     data = {
         "classes": list(run.class_names),
         "runs": [plot_data.pack_points(run)],
@@ -107,11 +109,11 @@ def _header(run: InspectedRun, name: str, objective: str) -> Html:
         objective[0].upper() + objective[1:],
         element("dl", figures, class_="figures"),
         element("p", what, class_="lead"),
-        _predictors(scores.predictors, summary.augmented_test),
+        _predictors(scores.predictors, summary.augmented_test, scores.n),
     )
 
 
-def _predictors(plain: dict[str, PredictorScores], augmented: tuple[str, Scores] | None) -> Html | tuple[()]:
+def _predictors(plain: dict[str, PredictorScores], augmented: tuple[str, Scores] | None, n: int) -> Html | tuple[()]:
     """Return a table of each predictor's scores, including its scores with test-time augmentation if available.
 
     The first predictor makes the predictions.
@@ -123,19 +125,28 @@ def _predictors(plain: dict[str, PredictorScores], augmented: tuple[str, Scores]
         "accuracy",
         "balanced",
         "AUC",
-        *([f"{augmented[0]} accuracy", "balanced", "AUC"] if augmented else []),
+        "log loss",
+        "Brier",
+        "ECE",
     ]
     head = [element("th", text, scope="col") for text in columns]
     rows = []
     for i, name in enumerate(plain):
         hint = () if i else element("span", " makes the predictions", class_="hint")
-        cells = []
-        for scores in [plain[name], augmented[1].predictors[name]] if augmented else [plain[name]]:
-            auc = "-" if scores.auc is None else f"{scores.auc:.4f}"
-            texts = percent(scores.accuracy), percent(scores.balanced_accuracy), auc
-            cells += [element("td", text) for text in texts]
-        rows.append((element("th", wording.PREDICTOR_NAMES.get(name, name), hint, scope="row"), cells))
+        shown = wording.PREDICTOR_NAMES.get(name, name)
+        rows.append((element("th", shown, hint, scope="row"), _score_cells(plain[name], n)))
+        if augmented:
+            others = _score_cells(augmented[1].predictors[name], n)
+            rows.append((element("th", f"{shown}, {augmented[0]}", scope="row"), others))
     return scrolling("Scores by predictor", plain_table(element("tr", head), rows, "predictors"))
+
+
+def _score_cells(scores: PredictorScores, n: int) -> list[Html]:
+    low, high = wilson_interval(round(scores.accuracy * n), n)
+    interval = element("span", f" {percent(low, 1)} to {percent(high, 1)}", class_="hint")
+    others = (scores.auc, scores.log_loss, scores.brier, scores.ece)
+    texts = [percent(scores.balanced_accuracy), *("-" if value is None else f"{value:.4f}" for value in others)]
+    return [element("td", percent(scores.accuracy), interval), *(element("td", text) for text in texts)]
 
 
 def _embedding(run: InspectedRun) -> Html:
