@@ -45,7 +45,7 @@ from deeplda.predictors import discriminant_directions
 from deeplda.sampling import sufficient_batch_size
 from deeplda.subclasses import Clusters
 from deeplda.training.config import LDA_OBJECTIVES, FitConfig, Objective
-from deeplda.training.evaluation import calibrate_model, class_scores, gather_statistics
+from deeplda.training.evaluation import calibrate_model, gather_scores, gather_statistics
 from deeplda.training.loop import run_epochs
 from deeplda.training.metrics import EpochRow, Scores
 from deeplda.training.progress import Progress, TerminalProgress
@@ -495,7 +495,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     def _calibrate(self, fitted: _Fitted, config: FitConfig, train: Part, held_out: Part, progress: Progress) -> None:
         """Calibrate the model on the held-out samples, or else on those of a few folds, with a network for each."""
         if len(held_out):
-            labels, scores = class_scores(fitted.model, held_out)
+            labels, scores = gather_scores(fitted.model, held_out)
             calibrate_model(fitted.model, scores, labels)
             return
         found = []
@@ -505,7 +505,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             for rest, held in calibration_folds(fitted.labels, config.seed):
                 clusters = fitted.clusters and replace(fitted.clusters, labels=fitted.clusters.labels[rest])
                 of_fold = self._fit_model(config, train.take(rest), train.take(held), Progress(), clusters)
-                found.append(class_scores(of_fold.model, train.take(held)))
+                found.append(gather_scores(of_fold.model, train.take(held)))
         if found:
             labels = np.concatenate([labels for labels, _ in found])
             names = fitted.model.card.predictors

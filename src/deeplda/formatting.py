@@ -62,6 +62,10 @@ class Spread:
         """Summarise the results of all seeds."""
         return cls(fmean(values), stdev(values) if len(values) > 1 else None, len(values))
 
+    def plain(self) -> str:
+        """Return the mean and standard deviation as plain numbers instead of percentages."""
+        return f"{self.mean:.4f}" + ("" if self.std is None else f" ± {self.std:.4f}")
+
     def __str__(self) -> str:
         """Format fractions in percent without the percent sign, such as "93.43 ± 0.21"."""
         return f"{100 * self.mean:.2f}" + ("" if self.std is None else f" ± {100 * self.std:.2f}")

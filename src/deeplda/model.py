@@ -430,6 +430,13 @@ class Normalisation(nn.Module):
             buffer.copy_(values.expand(len(buffer)).view_as(buffer))
 
 
+def uncalibrated_note(model: Model) -> str | None:
+    """Return a sentence for the user if the probabilities of a model are not calibrated."""
+    if model.calibrated_on:
+        return None
+    return "the probabilities are far too confident, because no samples outside the training set calibrated them"
+
+
 def no_views(sample_shape: Sequence[int]) -> str:
     """Return the error message for test-time augmentation of samples that are not images."""
     what = f"only images can be mirrored or shifted, but the samples have shape {tuple(sample_shape)}"

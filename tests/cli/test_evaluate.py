@@ -3,13 +3,22 @@
 import json
 
 import numpy as np
+import pytest
 from command import deeplda
+from scipy.stats import binomtest
 
 
 def test_evaluate_agrees_with_training(home):
     found = json.loads(deeplda("evaluate", "runs/digits", "--json", cwd=home, check=0).stdout)
     summary = json.loads((home / "train.json").read_text())
-    assert set(found) == {"split", "n", "accuracy", "predictors", "confusion", "class_names"}
+    keys = {"split", "n", "accuracy", "predictors", "confusion", "class_names", "accuracy_intervals", "calibrated_on"}
+    assert set(found) == keys
+    assert found["calibrated_on"] == 270
+    for name, (low, high) in found["accuracy_intervals"].items():
+        right = round(found["predictors"][name]["accuracy"] * 270)
+        interval = binomtest(right, 270).proportion_ci(method="wilson")
+        assert (low, high) == pytest.approx((interval.low, interval.high))
+        assert 0 <= found["predictors"][name]["ece"] <= 1
     assert found["split"] == "test"
     assert found["n"] == 270
     assert found["predictors"] == summary["test"]["predictors"]
@@ -22,7 +31,7 @@ def test_evaluate_shows_a_table(home):
     text = deeplda("evaluate", "runs/digits", "--tta", "mirror", cwd=home, check=0).stdout
     assert "mirrored" in text
     assert "balanced" in text
-    assert "AUC" in text
+    assert all(column in text for column in ("AUC", "log loss", "Brier", "ECE", "95 % CI"))
     assert "confusion matrix of hyperplanes" in text
 
 

@@ -55,8 +55,14 @@ def home(tmp_path_factory):
 def test_scores_on_six_views_stand_beside_the_others(tmp_path):
     images = image_set(tmp_path / "images.npz", ("red", "green"))
     found = Page(run_page(inspect_run(train_run(tmp_path / "run", images, tta="views", epochs=1))))
-    assert "views accuracy" in found.text
+    assert "hyperplanes, views" in found.text
     assert "mirrored" not in found.text
+
+
+def test_a_run_without_validation_says_that_probabilities_are_not_calibrated(tmp_path):
+    images = image_set(tmp_path / "images.npz", ("red", "green"))
+    run = train_run(tmp_path / "run", images, train_on_all=True, epochs=1)
+    assert "not calibrated" in Page(run_page(inspect_run(run))).text
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
-from sklearn.metrics import accuracy_score, balanced_accuracy_score, confusion_matrix, roc_auc_score
+from sklearn.metrics import accuracy_score, balanced_accuracy_score, confusion_matrix, log_loss, roc_auc_score
 
-from deeplda.training.evaluation import _accuracy, _balanced_accuracy, area_under_roc, confusion
+from deeplda.data.dataset import Part
+from deeplda.predictors.calibration import brier_score
+from deeplda.training.evaluation import _accuracy, _balanced_accuracy, area_under_roc, confusion, evaluate
+from small_model import digits, small_model
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -47,3 +50,19 @@ def test_area_under_roc_is_of_the_classes_present():
     scores = np.array([[3.0, 0, 0], [2, 1, 0], [0, 2, 1]])
     assert area_under_roc(np.array([0, 0, 1]), scores) == 1
     assert area_under_roc(np.array([0, 0, 0]), scores) is None
+
+
+def test_the_scores_of_the_probabilities_are_those_of_predict_proba():
+    model, part = small_model(), Part(*digits())
+    raw = evaluate(model, part)
+    scores = evaluate(model, part, calibrate=True)
+    probabilities = model.predict_proba(part.inputs)
+    found = scores.predictors["hyperplanes"]
+    assert found.log_loss == pytest.approx(log_loss(part.labels, probabilities))
+    assert found.brier == pytest.approx(brier_score(probabilities, part.labels))
+    assert model.calibrated_on == len(part)
+    for name, before in raw.predictors.items():
+        after = scores.predictors[name]
+        assert after.log_loss < before.log_loss
+        assert (after.accuracy, after.balanced_accuracy) == (before.accuracy, before.balanced_accuracy)
+        assert int(model._named_predictor(name).calibration.samples) == len(part)

@@ -5,19 +5,20 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from deeplda.cli.shared_options import DataDir, Device, FinishedRun, Json, OwnNetwork, Tta, flag
 from deeplda.errors import InputError
-from deeplda.formatting import counted
+from deeplda.formatting import counted, wilson_interval
 from deeplda.printing import say, say_json
 from deeplda.training.config import RunConfig
 
 if TYPE_CHECKING:
     from deeplda.data.sources import Labelled
     from deeplda.model import Model
+    from deeplda.training.metrics import Scores
 
 
 def evaluate(
@@ -47,6 +48,7 @@ def evaluate(
 
     from deeplda.device import pick_device
     from deeplda.loading import load
+    from deeplda.model import uncalibrated_note
     from deeplda.training.evaluation import evaluate as score
     from deeplda.training.evaluation import subclass_scores
     from deeplda.training.metrics import AUGMENTED
@@ -57,7 +59,8 @@ def evaluate(
         found = _own_part(run, config, model, split or "test", data_dir)
     else:
         found = _other_data(run, data, model, data_dir)
-    for note in found.notes:
+    uncalibrated = uncalibrated_note(model)
+    for note in (*found.notes, *([uncalibrated] if uncalibrated else [])):
         say(f"note: {note}", file=sys.stderr)
     watch = (Progress() if json_ else TerminalProgress()).watch
     scores = score(model, found.part, watch)
@@ -67,8 +70,9 @@ def evaluate(
     named = (AUGMENTED[tta], augmented) if tta and augmented else None
     by_subclass = subclass_scores(model, found.part) if subclasses else None
     if json_:
-        result = {"split": found.split, **scores.model_dump(), "class_names": list(model.class_names)}
-        result |= {named[0]: named[1].model_dump()} if named else {}
+        result = {"split": found.split, **_with_intervals(scores), "class_names": list(model.class_names)}
+        result |= {"calibrated_on": model.calibrated_on}
+        result |= {named[0]: _with_intervals(named[1])} if named else {}
         result |= {"subclasses": by_subclass} if by_subclass else {}
         say_json(result)
         return
@@ -121,3 +125,10 @@ def _other_data(run: Path, source: str, model: Model, data_dir: Path | None) -> 
         what = f"{seen:,} of {counted(len(found.part), 'image')} were used to train the model or to select its epoch"
         return replace(found, notes=(*found.notes, what))
     return found
+
+
+def _with_intervals(scores: Scores) -> dict[str, Any]:
+    """Return the scores, and Wilson's 95 % interval of each predictor's accuracy."""
+    n, predictors = scores.n, scores.predictors.items()
+    intervals = {name: wilson_interval(round(found.accuracy * n), n) for name, found in predictors}
+    return {**scores.model_dump(), "accuracy_intervals": intervals}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -50,12 +49,15 @@ def predict(
 
     from deeplda.device import pick_device
     from deeplda.loading import load
+    from deeplda.model import uncalibrated_note
 
     model = load(run, network=network, device=str(pick_device(device)))
     if len(model.card.sample_shape) != 3:
         do = f"use deeplda.load({str(run)!r}).predict(features) in Python"
         raise InputError(f"the model in {run} takes feature vectors, not images: {do}")
     all_files = _image_files(files)
+    if note := uncalibrated_note(model):
+        say(f"note: {note}", file=sys.stderr)
     predictions: list[Prediction] = []
     for start in range(0, len(all_files), model.batch_size):
         batch = all_files[start : start + model.batch_size]
@@ -66,7 +68,7 @@ def predict(
             for place, file in enumerate(batch)
         ]
     columns = ["file", "class", "probability"] + ["subclass"] * subclasses + ["distance"] * distance
-    _show(predictions, columns, model.class_names, csv_=csv_, json_=json_)
+    _show(predictions, columns, model, csv_=csv_, json_=json_)
     broken = sum("error" in prediction for prediction in predictions)
     if broken == len(predictions):
         raise FailedError("none of the files could be read, so nothing was classified")
@@ -74,9 +76,7 @@ def predict(
         raise FailedError(f"{broken:,} of {counted(len(predictions), 'file')} could not be read")
 
 
-def _show(
-    predictions: list[Prediction], columns: list[str], class_names: Sequence[str], *, csv_: bool, json_: bool
-) -> None:
+def _show(predictions: list[Prediction], columns: list[str], model: Model, *, csv_: bool, json_: bool) -> None:
     """Print the predictions to stdout, and the errors of unreadable files to stderr."""
     classified = [prediction for prediction in predictions if "error" not in prediction]
     for prediction in predictions:
@@ -84,7 +84,8 @@ def _show(
             say(f"not classified: {prediction['error']}", file=sys.stderr)
     if json_:
         unreadable = [prediction for prediction in predictions if "error" in prediction]
-        say_json({"predictions": classified, "class_names": list(class_names), "unreadable": unreadable})
+        names, samples = list(model.class_names), model.calibrated_on
+        say_json({"predictions": classified, "class_names": names, "calibrated_on": samples, "unreadable": unreadable})
     elif csv_:
         # An unreadable file has a row without a class.
         say_lines(as_csv(columns, predictions))

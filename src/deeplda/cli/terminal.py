@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from rich.box import SIMPLE
 from rich.table import Table
 
-from deeplda.formatting import percent
+from deeplda.formatting import percent, wilson_interval
 from deeplda.printing import plain_console
 from deeplda.training.metrics import PredictorScores, Scores
 
@@ -25,23 +25,28 @@ def print_scores(
 ) -> None:
     """Print the scores of each predictor, and the confusion matrix.
 
-    `augmented` are the name and scores of test-time augmentation, which are printed beside the others.
+    `augmented` are the name and scores of test-time augmentation, which are printed below the others.
     """
-    name_of_others, others = augmented or ("", None)
-    table = Table("predictor", title=f"{title}: {scores.n:,} samples", title_justify="left")
-    for column in ("accuracy", "balanced", "AUC", *([name_of_others, "balanced", "AUC"] if others else [])):
-        table.add_column(column, justify="right")
-    for name in scores.predictors:
-        table.add_row(name, *(cell for part in (scores, others) if part for cell in _cells(part.predictors[name])))
+    table = Table(title=f"{title}: {scores.n:,} samples", title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0))
+    table.add_column("predictor")
+    # The interval is Wilson's, with 95 % confidence; measures of the probabilities are missing in early runs.
+    for column in ("accuracy (95 % CI)", "balanced", "AUC", "log loss", "Brier", "ECE"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for name, found in scores.predictors.items():
+        table.add_row(name, *_cells(found, scores.n))
+        if augmented:
+            table.add_row(f"{name} {augmented[0]}", *_cells(augmented[1].predictors[name], scores.n))
     print_table(table)
     if len(class_names) <= _MOST_CLASSES:
-        which = next(iter(scores.predictors)) + (" without augmentation" if others else "")
+        which = next(iter(scores.predictors)) + (" without augmentation" if augmented else "")
         _print_confusion(scores.confusion, class_names, title=f"confusion matrix of {which}, one row per true class")
 
 
-def _cells(scores: PredictorScores) -> list[str]:
-    auc = "-" if scores.auc is None else f"{scores.auc:.4f}"
-    return [percent(scores.accuracy), percent(scores.balanced_accuracy), auc]
+def _cells(scores: PredictorScores, n: int) -> list[str]:
+    low, high = wilson_interval(round(scores.accuracy * n), n)
+    accuracy = f"{percent(scores.accuracy)} ({100 * low:.1f}-{100 * high:.1f})"
+    others = (scores.auc, scores.log_loss, scores.brier, scores.ece)
+    return [accuracy, percent(scores.balanced_accuracy), *("-" if x is None else f"{x:.4f}" for x in others)]
 
 
 def _print_confusion(confusion: Sequence[Sequence[int]], class_names: Sequence[str], *, title: str) -> None:

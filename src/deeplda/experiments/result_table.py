@@ -11,7 +11,14 @@ from typing import Literal
 
 from deeplda.errors import one_line
 from deeplda.experiments.published import original_dlda, published_accuracy, published_tables
-from deeplda.experiments.results import PairedComparison, RunGroup, SweepResults, compare, percent_cell
+from deeplda.experiments.results import (
+    PROBABILITY_SCORES,
+    PairedComparison,
+    RunGroup,
+    SweepResults,
+    compare,
+    percent_cell,
+)
 from deeplda.formatting import Spread
 from deeplda.printing import as_csv, as_json
 from deeplda.training.config import LDA_OBJECTIVES
@@ -33,11 +40,15 @@ class BaselineComparison:
 
 @dataclass(frozen=True)
 class TableRow:
-    """A group of runs: its results by predictor, the paper's results (both as fractions), and the comparisons."""
+    """A group of runs: its results by predictor, the paper's results (both as fractions), and the comparisons.
+
+    `probabilities` are the primary predictor's log loss, Brier score and calibration error on the test set.
+    """
 
     group: RunGroup
     validation: Spread
     test: dict[str, Spread]
+    probabilities: dict[str, Spread]
     paper: dict[str, float]
     chosen: bool
     against: dict[str, BaselineComparison]
@@ -90,8 +101,9 @@ def _row(group: RunGroup, results: SweepResults, *, chosen: bool) -> TableRow:
         found = compare(group.test[group.predictor], baseline.test[baseline.predictor])
         against[name] = BaselineComparison(baseline.label, found)
     test = {name: Spread.of(by_seed.values()) for name, by_seed in group.test.items()}
+    probabilities = {name: Spread.of(by_seed.values()) for name, by_seed in group.probabilities.items()}
     paper = _papers(group, results.definition.data)
-    return TableRow(group, Spread.of(group.validation.values()), test, paper, chosen, against)
+    return TableRow(group, Spread.of(group.validation.values()), test, probabilities, paper, chosen, against)
 
 
 def _papers(group: RunGroup, data: str) -> dict[str, float]:
@@ -222,6 +234,8 @@ def _cells(table: ResultTable) -> tuple[list[str], list[list[str]]]:
     heads = ["setting", "seeds", "validation"]
     for name in table.predictors:
         heads += [name.replace("_", " "), *(["paper"] if name in in_paper else [])]
+    measured = [name for name in PROBABILITY_SCORES if any(name in row.probabilities for row in table.rows)]
+    heads += [PROBABILITY_SCORES[name] for name in measured]
     rows = []
     for row in table.rows:
         cells = [row.group.label + (" *" if row.chosen else ""), str(row.validation.n), str(row.validation)]
@@ -229,6 +243,7 @@ def _cells(table: ResultTable) -> tuple[list[str], list[list[str]]]:
             cells.append(str(row.test.get(name, "")))
             if name in in_paper:
                 cells.append(percent_cell(row.paper.get(name)))
+        cells += [row.probabilities[name].plain() if name in row.probabilities else "" for name in measured]
         rows.append(cells)
     return list(map(one_line, heads)), [list(map(one_line, row)) for row in rows]
 
@@ -258,6 +273,9 @@ def _csv_row(table: ResultTable, row: TableRow, predictor: str) -> dict[str, obj
         "validation_std": percent_cell(row.validation.std, 4),
         "chosen": "yes" if row.chosen else "no",
     }
+    for name in PROBABILITY_SCORES:
+        measured = row.probabilities.get(name) if predictor == group.predictor else None
+        line[f"test_{name}"] = "" if measured is None else f"{measured.mean:.4f}"
     for name in BASELINES:
         against = row.against[name].found if predictor == group.predictor and name in row.against else None
         for key in ("mean", "low", "high"):
@@ -281,6 +299,7 @@ def _json_row(row: TableRow) -> dict[str, object]:
         "chosen": row.chosen,
         "validation": asdict(row.validation),
         "test": {name: asdict(found) | {"paper": row.paper.get(name)} for name, found in row.test.items()},
+        "probabilities": {name: asdict(found) for name, found in row.probabilities.items()},
         "against": {
             name: asdict(against.found) | {"verdict": against.found.verdict} for name, against in row.against.items()
         },

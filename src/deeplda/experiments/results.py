@@ -25,6 +25,9 @@ _CONFIDENCE = 0.95
 # This is less than one sample in any test set, so smaller differences are rounding errors.
 _NO_SPREAD = 1e-9
 
+# Scores of the probabilities, by their names in `PredictorScores`, and their headings in tables.
+PROBABILITY_SCORES = {"log_loss": "log loss", "brier": "Brier", "ece": "ECE"}
+
 Verdict = Literal["better", "worse", "no significant difference", "not comparable"]
 
 
@@ -40,6 +43,8 @@ class RunGroup:
         validation: the primary predictor's accuracy by seed; model selection uses only this.
         test: accuracy by predictor, then by seed; "NAME mirrored" and "NAME views" are with test-time
             augmentation.
+        probabilities: the primary predictor's scores that measure its probabilities, by their names in
+            `PredictorScores`, then by seed; runs of early versions have none.
         runs: run folders by seed.
     """
 
@@ -50,6 +55,7 @@ class RunGroup:
     other: TrialSettings
     validation: dict[int, float] = field(default_factory=dict)
     test: dict[str, dict[int, float]] = field(default_factory=dict)
+    probabilities: dict[str, dict[int, float]] = field(default_factory=dict)
     runs: dict[int, Path] = field(default_factory=dict)
 
     @property
@@ -121,6 +127,10 @@ def read_results(folder: Path) -> SweepResults:
         group.runs[seed] = trial.run
         for name, accuracy in trial.test_accuracies().items():
             group.test.setdefault(name, {})[seed] = accuracy
+        deciding = next(iter(trial.test.predictors.values()))
+        for name in PROBABILITY_SCORES:
+            if (value := getattr(deciding, name)) is not None:
+                group.probabilities.setdefault(name, {})[seed] = value
     if not finished:
         do = f"continue with deeplda sweep --sweep {folder}"
         raise InputError(f"{folder} has no finished trial from its {file.name}: {do}")
@@ -130,8 +140,8 @@ def read_results(folder: Path) -> SweepResults:
 def write_trials(folder: Path, definition: SweepDefinition) -> None:
     """Write trials.csv, with the settings and results of every finished trial and accuracies in percent.
 
-    Balanced accuracy and the area under the ROC curve are given for the primary predictor, and the eigenvalues for the
-    last epoch. Nothing is written if no trial has finished.
+    Balanced accuracy, the area under the ROC curve and the scores of the probabilities are given for the primary
+    predictor, and the eigenvalues for the last epoch. Nothing is written if no trial has finished.
     """
     trials = list(_finished_trials(folder, definition))
     if not trials:
@@ -185,6 +195,9 @@ def _result_cells(trial: _FinishedTrial) -> dict[str, str]:
         "validation": percent_cell(trial.validation.accuracy),
         "test balanced": percent_cell(decides.balanced_accuracy),
         "test auc": "" if decides.auc is None else f"{decides.auc:.4f}",
+        "test log loss": "" if decides.log_loss is None else f"{decides.log_loss:.4f}",
+        "test brier": "" if decides.brier is None else f"{decides.brier:.4f}",
+        "test ece": "" if decides.ece is None else f"{decides.ece:.4f}",
     }
     cells |= {f"test {name}": percent_cell(accuracy) for name, accuracy in trial.test_accuracies().items()}
     cells |= {"seconds": f"{trial.summary.seconds:.0f}", "pflop": f"{trial.summary.flops / 1e15:.3g}"}

@@ -9,6 +9,7 @@ from deeplda.report.embedding_section import embedding, outputs
 from deeplda.report.markup import Html, document, element
 from deeplda.report.mistake_section import mistakes
 from deeplda.report.record import InspectedRun
+from deeplda.report.reliability import probability_section
 from deeplda.report.score_sections import classes, scores
 from deeplda.report.training_section import training
 from deeplda.report.verdict_section import verdict
@@ -36,6 +37,7 @@ def run_page(run: InspectedRun) -> str:
         training(run),
         classes(run),
         scores(run),
+        probability_section(run),
         outputs(run),
         _skipped(run.left_out) if run.left_out else (),
         _repeat(run),

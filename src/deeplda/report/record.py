@@ -106,6 +106,7 @@ class InspectedRun(RunRecord):
         samples: the samples shown, as uint8 images n x C x H x W or float32 feature vectors n x features.
         labels, decided: (n,) true and predicted classes, as indices into class_names.
         probabilities: (n,) probability of the predicted class.
+        calibrated_on: number of validation samples that the probabilities were calibrated on; 0 if they were not.
         embedding: (n, d) float32, the network's output.
         coordinates: (n, m) float32, the discriminant coordinates named in `axes`.
         fisher_ratios, single_accuracies: (d,) Fisher ratio and accuracy of each output alone.
@@ -121,6 +122,7 @@ class InspectedRun(RunRecord):
     labels: NDArray[np.int64]
     decided: NDArray[np.int64]
     probabilities: NDArray[np.float64]
+    calibrated_on: int
     embedding: NDArray[np.float32]
     coordinates: NDArray[np.float32]
     axes: tuple[str, ...]
@@ -224,7 +226,8 @@ def _inspect(record: RunRecord, model: Model, data: Data, points: int) -> Inspec
     places = np.random.default_rng(_SEED).permutation(stratified_sample(data.test.labels, points, _SEED))
     shown = data.test.take(places)
     embedding = torch.cat(list(model.embeddings(shown.inputs)))
-    scores, embedding = model.class_scores(embedding).detach().cpu(), embedding.cpu()
+    decided = model.class_scores(embedding).argmax(1).cpu().numpy()
+    probabilities, embedding = model.class_probabilities(embedding).amax(1).cpu().numpy(), embedding.cpu()
     statistics = model.statistics
     if statistics is None:  # A cross-entropy model does not store them.
         some = stratified_sample(data.train.labels, _FIT_SAMPLES, _SEED)
@@ -239,8 +242,9 @@ def _inspect(record: RunRecord, model: Model, data: Data, points: int) -> Inspec
         names=tuple(f"test sample {place}" for place in places) if shown.files is None else shown.files,
         samples=shown.inputs,
         labels=shown.labels,
-        decided=scores.argmax(1).numpy(),
-        probabilities=scores.softmax(1).amax(1).numpy(),
+        decided=decided,
+        probabilities=probabilities,
+        calibrated_on=model.calibrated_on,
         embedding=embedding.float().numpy(),
         coordinates=coordinates,
         axes=axes,

@@ -60,7 +60,7 @@ def evaluate(
     """
     if len(part) == 0:
         return None
-    labels, scores = class_scores(model, part, watch, world, tta=tta)
+    labels, scores = gather_scores(model, part, watch, world, tta=tta)
     if calibrate:
         calibrate_model(model, scores, labels, world)
     predictors = {name: _predictor_scores(model, name, found, labels) for name, found in scores.items()}
@@ -69,7 +69,7 @@ def evaluate(
     return Scores(n=len(part), accuracy=_accuracy(table), predictors=predictors, confusion=table.tolist())
 
 
-def class_scores(
+def gather_scores(
     model: Model, part: Part, watch: Watch = unwatched, world: World = ALONE, *, tta: Views | None = None
 ) -> tuple[NDArray[np.int64], dict[str, NDArray[np.float64]]]:
     """Return the labels (n,) of `part` and each predictor's class scores (n, C), in the same order in all processes."""
@@ -90,8 +90,9 @@ def calibrate_model(
     All processes get the calibration of the first one.
     """
     for name, found in scores.items():
-        calibration = model._named_predictor(name).calibration
-        calibration.load_state_dict(world.from_first(calibration.fit(found, labels).state_dict()))
+        calibration = model._named_predictor(name).calibration.fit(found, labels)
+        state = {key: value.cpu() for key, value in calibration.state_dict().items()}
+        calibration.load_state_dict(world.from_first(state))
 
 
 def _predictor_scores(

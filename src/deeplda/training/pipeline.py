@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from deeplda.data.dataset import Data
 from deeplda.memory import keep_freed_memory
-from deeplda.model import Model
+from deeplda.model import Model, uncalibrated_note
 from deeplda.training.config import RunConfig
 from deeplda.training.loop import train
 from deeplda.training.metrics import SummaryRow
@@ -83,4 +83,6 @@ def run_to_end(
         trainee = build_trainee(config, trained_on, subclasses=subclasses, world=world)
         stack.callback(trainee.close)
         summary = train(config, trained_on, trainee, run, progress, stop, world)
+        if world.first and (note := uncalibrated_note(trainee.model)):
+            progress.note(note)
         return Finished(summary, trainee.model, data)
