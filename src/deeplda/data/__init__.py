@@ -15,8 +15,16 @@ if TYPE_CHECKING:
     from deeplda.data.sources import KNOWN, FileCheck, check_data, is_here, load_data
 
 __all__ = [
-    *("KNOWN", "Data", "FileCheck", "Part"),
-    *("check_data", "fetch", "image_pixels", "is_here", "load_data", "read_images"),
+    "KNOWN",
+    "Data",
+    "FileCheck",
+    "Part",
+    "check_data",
+    "fetch",
+    "image_pixels",
+    "is_here",
+    "load_data",
+    "read_images",
 ]
 
 __getattr__, __dir__ = lazy_names(
