@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import scipy.special
 import torch
 from torch import nn
 
@@ -14,7 +15,7 @@ from deeplda.errors import InputError
 from deeplda.export import OUTPUTS, VerificationError, export_model, verify
 from deeplda.model import Model, ModelCard
 from deeplda.networks import build_network
-from deeplda.predictors import FeatureStatistics, Hyperplanes
+from deeplda.predictors import Calibration, FeatureStatistics, Hyperplanes
 
 
 def make_model(network, shape, *, predictors=("hyperplanes",), embedding_dim=4, classes=3, dtype=np.uint8, **card):
@@ -43,6 +44,10 @@ def make_model(network, shape, *, predictors=("hyperplanes",), embedding_dim=4, 
         statistics = FeatureStatistics.for_labels(torch.as_tensor(labels))
         statistics.update(torch.as_tensor(model.transform(inputs)), torch.as_tensor(labels))
         model._fit_statistics(statistics)
+    scores = model.class_scores(torch.as_tensor(model.transform(inputs))).detach().numpy()
+    model.predictor.calibration.fit(scores, np.asarray(card.subclass_map.parents)[labels])
+    model.predictor.shift_priors([2.0] + [1.0] * (groups - 1))
+    assert model.calibrated_on == 60
     return model._place(torch.device("cpu")), inputs
 
 
@@ -59,8 +64,12 @@ def check_outputs(model, run, inputs):
         found = run(rows)
         np.testing.assert_allclose(found["embedding"], model.transform(rows), rtol=1e-4, atol=1e-4)
         np.testing.assert_allclose(found["probabilities"], model.predict_proba(rows), atol=1e-4)
-        scores = found["scores"] - found["scores"].max(1, keepdims=True)
-        np.testing.assert_allclose(np.exp(scores) / np.exp(scores).sum(1, keepdims=True), found["probabilities"])
+        calibration = model.predictor.calibration
+        beta, share = float(calibration.inverse_temperature), float(calibration.uniform_share)
+        sharpened = scipy.special.softmax(beta * found["scores"], axis=1)
+        expected = (1 - share) * sharpened + share / sharpened.shape[1]
+        np.testing.assert_allclose(expected, found["probabilities"], rtol=1e-6)
+        assert np.abs(scipy.special.softmax(found["scores"], axis=1) - found["probabilities"]).max() > 1e-3
 
 
 IMAGES = (3, 24, 24)
@@ -123,7 +132,9 @@ def test_a_model_from_parts(tmp_path):
     rows, labels = torch.randn(60, 6) + torch.arange(60)[:, None] % 3, torch.arange(60) % 3
     with torch.no_grad():
         predictor = Hyperplanes(alpha=0.8).fit(network((rows - 1) / 2), labels)
+        predictor.calibrate(network((rows[::2] - 3) / 2), labels[::2])
     model = Model.from_parts(network, predictor, ["a", "b", "c"], (6,), mean=1, deviation=2)
+    assert model.calibrated_on == 30
     file = tmp_path / "own.onnx"
     assert export_model(model, file, rows.numpy()).passed
     session = onnxruntime.InferenceSession(file)
@@ -159,9 +170,8 @@ def compared():
     def compare(embedding=lambda values: values, probabilities=lambda values: values):
         def run(rows):
             hidden = embedding(model.transform(rows))
-            scores = model.class_scores(torch.as_tensor(hidden))
-            found = {"scores": scores.numpy(), "embedding": hidden}
-            return found | {"probabilities": probabilities(scores.softmax(1).numpy())}
+            scores, shown = (f(torch.as_tensor(hidden)) for f in (model.class_scores, model.class_probabilities))
+            return {"scores": scores.numpy(), "embedding": hidden, "probabilities": probabilities(shown.numpy())}
 
         return verify(model, run, inputs)
 
@@ -191,6 +201,8 @@ def test_probabilities_that_are_wrong(compared, change):
 
 def test_decisions_may_differ_at_ties():
     model, inputs = make_model("mlp", (6,), dtype=np.float32, classes=2)
+    model.predictor.calibration = Calibration()
+    model.predictor.prior_shift.zero_()
     model.predictor.weight.zero_()
     model.predictor.bias.copy_(torch.tensor([0.0, 1e-5]))
 

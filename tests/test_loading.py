@@ -209,12 +209,31 @@ def test_weights_of_another_kind(saved, name, value):
         ("normalisation.deviation", -1.0),
         ("predictors.hyperplanes.weight", torch.nan),
         ("predictors.classic_lda.bias", -torch.inf),
+        ("predictors.hyperplanes.prior_shift", torch.nan),
+        ("predictors.hyperplanes.calibration.uniform_share", torch.nan),
     ],
 )
 def test_a_normalisation_or_predictor_that_cannot_be_used(saved, name, value):
     state = load_file(saved / "weights.safetensors")
     change_weights(saved, **{name: torch.full_like(state[name], value)})
     with pytest.raises(InputError, match=rf"'{name}' in .* has values that are not (finite|positive)"):
+        load(saved)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "what"),
+    [
+        ("inverse_temperature", 0.0, "not positive"),
+        ("uniform_share", 1.0, "not between 0 and 1"),
+        ("uniform_share", -0.1, "not between 0 and 1"),
+        ("samples", -1, "negative"),
+    ],
+)
+def test_a_calibration_that_cannot_be_used(saved, name, value, what):
+    name = f"predictors.hyperplanes.calibration.{name}"
+    state = load_file(saved / "weights.safetensors")
+    change_weights(saved, **{name: torch.full_like(state[name], value)})
+    with pytest.raises(InputError, match=rf"'{name}' in .* is {what}"):
         load(saved)
 
 

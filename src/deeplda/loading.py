@@ -116,6 +116,8 @@ def _check_values(state: dict[str, Tensor], file: Path) -> None:
             raise InputError(f"{name!r} in {file} is not positive: train again")
         if name.endswith(".calibration.uniform_share") and not 0 <= tensor < 1:
             raise InputError(f"{name!r} in {file} is not between 0 and 1: train again")
+        if name.endswith(".calibration.samples") and not tensor >= 0:
+            raise InputError(f"{name!r} in {file} is negative: train again")
 
 
 @contextmanager

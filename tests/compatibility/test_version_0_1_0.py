@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.special
+from PIL import Image
 from sklearn.datasets import load_digits, load_iris
 
 from deeplda import DeepLDAClassifier, load
@@ -35,6 +36,16 @@ def test_a_model_predicts_the_same():
     probabilities = load(OLD / "finished").predict_proba(digits())
     np.testing.assert_allclose(probabilities, EXPECTED["finished"], atol=1e-6)
     assert load(OLD / "finished").calibrated_on == 0
+
+
+def test_predictions_of_an_old_model_carry_a_note(tmp_path, capsys):
+    Image.fromarray(digits()[0, 0]).save(tmp_path / "digit.png")
+    main(["predict", str(OLD / "finished"), str(tmp_path / "digit.png"), "--json"])
+    shown = capsys.readouterr()
+    assert "probabilities are far too confident" in shown.err
+    found = json.loads(shown.out)
+    assert found["calibrated_on"] == 0
+    assert found["predictions"][0]["probability"] == pytest.approx(max(EXPECTED["finished"][0]), abs=1e-5)
 
 
 def test_a_finished_run_is_read():

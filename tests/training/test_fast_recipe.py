@@ -124,11 +124,22 @@ def test_cost_by_hand(run, images):
     assert run[1].flops == 2 * len(read_data(settings(images)).train) * (3 * once + whitening)
 
 
+class Notes(Progress):
+    def __init__(self):
+        self.said = []
+
+    def note(self, text):
+        self.said.append(text)
+
+
 def test_the_last_training_has_all_images_and_no_validation(run, tmp_path, images):
     parts, folder = read_data(settings(images)), tmp_path / "all"
     config = settings(images, train_on_all=True)
     assert len(read_data(config).train) == len(parts.train) + len(parts.val)
-    found = run_to_end(config, folder, Progress()).summary
+    notes = Notes()
+    found, model, _ = run_to_end(config, folder, notes)
+    assert model.calibrated_on == 0
+    assert any("probabilities are far too confident" in note for note in notes.said)
     assert found.validation is None
     assert (found.best_epoch, found.epochs) == (2, 2)
     assert found.test.n == run[1].test.n

@@ -38,8 +38,9 @@ def test_softmax_takes_the_outputs_as_scores_and_the_others_fit_the_training_par
     assert model.card.predictors == PREDICTORS
     outputs = torch.from_numpy(model.transform(data.test.inputs))
     torch.testing.assert_close(model.class_scores(outputs), outputs.double())
-    probabilities = torch.softmax(outputs.double(), 1).numpy()
+    probabilities = model.predictor.calibration(outputs.double()).numpy()
     np.testing.assert_allclose(model.predict_proba(data.test.inputs), probabilities)
+    assert all(int(model._named_predictor(name).calibration.samples) == len(data.val) for name in PREDICTORS)
     means = model.transform(data.train.inputs)[data.train.labels == 3].mean(0)
     np.testing.assert_allclose(model.statistics.means[3], means, rtol=1e-4, atol=1e-5)
     assert evaluate(model, data.test) == summary_row(run).test

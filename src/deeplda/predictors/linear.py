@@ -88,7 +88,8 @@ class LinearPredictor(nn.Module):
         shift, self.prior_shift = self.prior_shift, torch.zeros_like(self.prior_shift)
         scores = self.decision_function(features)
         self.prior_shift = shift
-        self.calibration.fit(scores.detach().cpu().numpy(), torch.searchsorted(self.classes, labels).cpu().numpy())
+        places = torch.searchsorted(self.classes, labels.contiguous())
+        self.calibration.fit(scores.detach().cpu().numpy(), places.cpu().numpy())
         return self
 
     def shift_priors(self, factors: Sequence[float]) -> Self:
