@@ -2,10 +2,12 @@
 
     python benchmarks/calibration.py study --xrays chest_xray_128.zip --output results/calibration-study.csv
     python benchmarks/calibration.py reported --output results/calibration.csv
+    python benchmarks/calibration.py runs --sweep FOLDER --output results/calibration-cifar10.csv
 
 Both print mean log losses and write one line per table, rule or model, and seed. A seed moves the stratified split, of
 which the part that the network does not see is scored, and the starting weights. The study compares rules for
-calibration on tables and images that are not among those reported.
+calibration on tables and images that are not among those reported. "runs" calibrates the models of a finished sweep on
+their validation images and scores their test images.
 
 Rules of the study, all from the same networks: "softmax" is the softmax of the scores; "temperature" scales the scores;
 "frequencies" also adds the logarithm of the class frequencies to them, as priors would; "temperature + share", the
@@ -44,9 +46,12 @@ from sklearn.model_selection import StratifiedKFold, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from deeplda import load
 from deeplda.estimators import DeepLDAClassifier
 from deeplda.predictors import Calibration, FeatureStatistics, Hyperplanes
 from deeplda.predictors.calibration import brier_score, calibration_error, log_loss
+from deeplda.training.config import RunConfig
+from deeplda.training.preparation import read_data
 
 Floats = NDArray[np.float64]
 Labelled = tuple[NDArray[Any], NDArray[np.int64]]
@@ -105,14 +110,18 @@ REPORTED: dict[str, Callable[[], Labelled]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["study", "reported"])
+    parser.add_argument("part", choices=["study", "reported", "runs"])
     parser.add_argument("--seeds", type=int, help="3 for the study, 10 for what is reported, unless given")
     parser.add_argument("--xrays", type=Path, help="a zip file of chest X-rays in folders NORMAL and PNEUMONIA")
+    parser.add_argument("--sweep", type=Path, help="the folder of a finished sweep, for runs")
     parser.add_argument("--output", type=Path, required=True, help="a CSV file for every seed")
     options = parser.parse_args()
     torch.set_num_threads(1)
     seeds = options.seeds or (3 if options.part == "study" else 10)
-    rows = list(study(seeds, options.xrays) if options.part == "study" else reported(seeds))
+    if options.part == "runs":
+        rows = list(finished_runs(options.sweep))
+    else:
+        rows = list(study(seeds, options.xrays) if options.part == "study" else reported(seeds))
     with options.output.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["table", "rule" if options.part == "study" else "model", "seed", *MEASURES])
@@ -137,6 +146,23 @@ def reported(seeds: int) -> Iterator[tuple[Any, ...]]:
         for seed in range(seeds):
             data = read()
             yield from scored(table, seed, of_models, *split(data, round(len(data[1]) * 2 / 3), seed))
+
+
+def finished_runs(sweep: Path) -> Iterator[tuple[Any, ...]]:
+    """Yield (data, model, seed, measures...) for the trials of a sweep, before and after calibration on validation."""
+    for run in sorted((sweep / "trials").iterdir()):
+        config, model = RunConfig.of(run), load(run)
+        data = read_data(config)
+        name = config.objective if config.objective in ("cce", "gce") else f"{config.objective} {config.statistic}"
+
+        def of_run(validation: Labelled, test: Labelled, _seed: int, name: str = name, model: Any = model) -> Any:
+            scores = model.decision_function(test[0])
+            yield f"{name}, softmax", log_softmax(scores)
+            rule = Calibration().fit(model.decision_function(validation[0]), validation[1])
+            yield name, rule.log_probabilities(scores)
+
+        parts = ((part.inputs, part.labels) for part in (data.val, data.test))
+        yield from scored(config.data, config.seed, of_run, *parts)
 
 
 def split(data: Labelled, size: int, seed: int) -> tuple[Labelled, Labelled]:
