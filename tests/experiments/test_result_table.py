@@ -346,3 +346,24 @@ def test_text_from_a_foreign_sweep_cannot_control_the_terminal(tmp_path, style):
     assert "\x1b" not in shown
     assert "\nsecond line" not in shown
     assert shown.count("\\x1b[2J") > 3
+
+
+def test_scores_of_the_probabilities_stand_behind_the_accuracies(finished):
+    table = result_table(read_results(finished.folder))
+    text = format_table(table, "text").splitlines()
+    assert text[2].split("  ")[-1].strip() == "ECE"
+    row = json.loads(format_table(table, "json"))["rows"][0]
+    losses = []
+    for seed in (0, 1):
+        run = next(group.runs[seed] for group in read_results(finished.folder).groups if group.label == row["setting"])
+        summary = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+        losses.append(next(iter(summary["test"]["predictors"].values()))["log_loss"])
+    assert row["probabilities"]["log_loss"]["mean"] == pytest.approx(sum(losses) / 2)
+    assert f"{sum(losses) / 2:.4f} ±" in text[4]
+    line = next(csv.DictReader(io.StringIO(format_table(table, "csv"))))
+    assert float(line["test_log_loss"]) == pytest.approx(sum(losses) / 2, abs=0.00006)
+
+
+def test_runs_of_early_versions_have_no_such_scores(quick):
+    table = format_table(result_table(read_results(quick)), "text")
+    assert "log loss" not in table

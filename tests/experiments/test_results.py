@@ -83,6 +83,8 @@ def test_trials_csv_has_one_row_per_finished_trial(finished):
         deciding = next(iter(summary["test"]["predictors"].values()))
         assert float(row["test balanced"]) == pytest.approx(100 * deciding["balanced_accuracy"], abs=0.0051)
         assert float(row["test auc"]) == pytest.approx(deciding["auc"], abs=0.000051)
+        for column, key in (("log loss", "log_loss"), ("brier", "brier"), ("ece", "ece")):
+            assert float(row[f"test {column}"]) == pytest.approx(deciding[key], abs=0.000051)
         assert row["seed"] == name[-1]
     assert rows["rdlda-alpha0-seed1"]["alpha"] == "0.0"
     assert len(rows["rdlda-alpha0-seed1"]["eigenvalues"].split()) == 9
