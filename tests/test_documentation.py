@@ -241,9 +241,13 @@ def test_links_lead_to_files(page):
                 assert (PAGES[page].parent / target.partition("#")[0]).exists(), target
 
 
-def test_the_examples_in_docstrings_work():
-    (example,) = DocTestFinder(recurse=False).find(deeplda.DeepLDAClassifier, "DeepLDAClassifier", globs={})
-    assert DocTestRunner().run(example) == (0, 5)
+@pytest.mark.parametrize("name", ["DeepLDAClassifier", "StreamingLDA", "KernelLDA", "TwoDimensionalLDA"])
+def test_the_examples_in_docstrings_work(name):
+    kind = getattr(deeplda if name in deeplda.__all__ else import_module("deeplda.classical"), name)
+    (example,) = DocTestFinder(recurse=False).find(kind, name, globs={})
+    failed, attempted = DocTestRunner().run(example)
+    assert failed == 0
+    assert attempted >= 4
 
 
 class Entry(NamedTuple):
