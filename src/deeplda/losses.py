@@ -38,15 +38,23 @@ class Diagnostics:
     """Properties of the last batch. They are computed only when read; until then, a few small tensors are stored."""
 
     def __init__(
-        self, *, matrix: Tensor, valid: int, epsilon: float | None, counts: Tensor, means: Tensor, variances: Tensor
+        self,
+        *,
+        matrix: Tensor,
+        factor: Tensor | None,
+        valid: int,
+        epsilon: float | None,
+        counts: Tensor,
+        means: Tensor,
+        variances: Tensor,
     ) -> None:
-        self._matrix, self._valid, self._epsilon = matrix, valid, epsilon
+        self._matrix, self._factor, self._valid, self._epsilon = matrix, factor, valid, epsilon
         self._counts, self._means, self._variances = counts, means, variances
 
     @property
     def eigenvalues(self) -> Tensor:
         """The valid eigenvalues, ascending, (min(d, C - 1),) float64."""
-        return valid_eigenvalues(self._matrix, self._valid)
+        return valid_eigenvalues(self._matrix, self._valid, self._factor)
 
     @property
     def selected(self) -> int:
@@ -148,11 +156,12 @@ class DeepLDALoss(nn.Module):
         with full_precision(features):
             batch = shared or CentredBatch.of(features, labels)
             problem = DiscriminantProblem.of(batch, self.alpha, self.lam, self.scatter, self.class_weight)
-            evaluation = evaluate(self.statistic, problem.matrix, problem.valid, self.epsilon)
+            evaluation = evaluate(self.statistic, problem.matrix, problem.valid, self.epsilon, problem.factor)
             loss = evaluation.loss.to(features.device, torch.promote_types(features.dtype, torch.float32))
             gradient = factored_gradient(batch, problem, evaluation, self.alpha) if differentiable else None
         self._diagnostics = Diagnostics(
             matrix=problem.matrix,
+            factor=problem.factor,
             valid=problem.valid,
             epsilon=self.epsilon if self.statistic == "smallest" else None,
             counts=batch.counts,

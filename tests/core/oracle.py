@@ -47,10 +47,10 @@ def scatters(h: Array, y: NDArray[np.int64], scatter: str, class_weight: str | N
 
 
 def regularised(s_w: Array, alpha: float, lam: float) -> Array:
-    """Compute S'_W, with the documented lower bound of the ridge."""
-    d = len(s_w)
-    lam = max(lam, 16 * d * np.finfo(float).eps * s_w.diagonal().max())
-    return alpha * s_w + (1 - alpha) * np.diag(np.diag(s_w)) + lam * np.eye(d)
+    """Compute S'_W, with the documented lower bound of the ridge in each dimension."""
+    variances = s_w.diagonal()
+    ridge = np.maximum(lam, 16 * len(s_w) * np.finfo(float).eps * variances)
+    return alpha * s_w + (1 - alpha) * np.diag(variances) + np.diag(ridge)
 
 
 def statistic_of(v: Array, statistic: str | UserStatistic, epsilon: float, m: int) -> tuple[float, Array]:

@@ -53,7 +53,7 @@ def test_the_smaller_problem_is_solved(d, classes, size):
 
 
 @pytest.mark.parametrize("order", [1, -1])
-@pytest.mark.parametrize(("factor", "own"), [(100.0, 0.3), (1.0, 1e-3), (1e3, 1e-2)])
+@pytest.mark.parametrize(("factor", "own"), [(100.0, 0.3), (1.0, 1e-3), (1e3, 1.0)])
 def test_a_float32_product_too_coarse_for_the_factorisation_is_made_again_in_float64(factor, own, order):
     """Only the small difference between two nearly equal dimensions separates the classes. Pivots depend on the order
     of the dimensions, so both orders are tested."""

@@ -76,8 +76,12 @@ def factored_gradient(
         # The rows of B, weighted by their roots, sum to zero. Project that direction out exactly, because the
         # derivative along it can be 1e16 times as large as elsewhere.
         factor = factor - torch.outer(roots, roots @ factor) / weights.total
-        right = right_solve(factor.T @ right_solve(between, root), root, transpose=False)
+        product = factor.T @ right_solve(between, root) if evaluation.product is None else evaluation.product
+        right = right_solve(product, root, transpose=False)
         left, centre = right, factor
+    elif evaluation.eigenvalues is not None and evaluation.product is not None:
+        right = right_solve(factor.T, root, transpose=False)
+        left, centre = right * evaluation.eigenvalues[:, None], evaluation.product.T
     else:
         right = right_solve(factor.T, root, transpose=False)
         left = right_solve(factor.T @ problem.matrix, root, transpose=False)

@@ -117,6 +117,7 @@ class CentredBatch:
         means: (C, d) float64, the class means of the scaled features.
         rows: (rows, d), scaled features minus the mean of their class, in the precision of the large products.
         scale: the power of two.
+        largest: the largest magnitude of the scaled features.
         n: the number of samples.
         ranks: the ranks among which the batch is split; None if it is local.
     """
@@ -127,6 +128,7 @@ class CentredBatch:
     means: Tensor
     rows: Tensor
     scale: float
+    largest: float
     n: int
     ranks: Ranks | None
 
@@ -172,7 +174,8 @@ class CentredBatch:
             counts, sums = whole.ranks.total(counts, sums)
         means = sums / counts[:, None]
         centred = _centre(rows, means, part.index)
-        return cls(whole.classes, part.index, counts, means, centred, scale, whole.n, whole.ranks)
+        largest = whole.largest * scale
+        return cls(whole.classes, part.index, counts, means, centred, scale, largest, whole.n, whole.ranks)
 
     def weighted(self, weights: Tensor) -> Self:
         """Return a local batch with sample weights (n,): weighted counts and means, and rows times sqrt(weight).

@@ -45,7 +45,7 @@ def discriminant_eigenvalues(
     check_batch(features, labels)
     with full_precision(features):
         problem = DiscriminantProblem.of(CentredBatch.of(features, labels), alpha, lam, scatter, class_weight)
-        return valid_eigenvalues(problem.matrix, problem.valid)
+        return valid_eigenvalues(problem.matrix, problem.valid, problem.factor)
 
 
 class ScatterWeights(NamedTuple):
@@ -91,7 +91,8 @@ class DiscriminantProblem:
         roots: (C,), sqrt(between_c).
         weights: the class weights in the scatters.
         variances: (d,), the diagonal of S_W.
-        ridge: the value added to the diagonal of S_W, in units of the batch's scaled features.
+        ridge: the smallest value added to the diagonal of S_W, in units of the batch's scaled features.
+        factor: P with `matrix` = P P', (C, d) or (d, C); None with scatter="dorfer", whose matrix has no such factor.
     """
 
     matrix: Tensor
@@ -103,6 +104,7 @@ class DiscriminantProblem:
     weights: ScatterWeights
     variances: Tensor
     ridge: float
+    factor: Tensor | None
 
     @classmethod
     def of(
@@ -116,14 +118,15 @@ class DiscriminantProblem:
         roots = weights.between.sqrt()
         between = roots[:, None] * (means - (weights.between @ means) / weights.total)
         root, variances, ridge, exact = _within_root(batch, weights, between, alpha, lam)
-        by_class = c < d and weights.residual is None
+        by_class, factor = c < d and weights.residual is None, None
         if weights.residual is not None:
             s_b = gram(between) + batch.scatter(weights.residual, exact=exact)
             matrix = right_solve(right_solve(s_b, root).T, root)
         else:
             whitened = right_solve(between, root)
-            matrix = gram(whitened.T if by_class else whitened)
-        return cls(matrix, min(d, c - 1), by_class, root, between, roots, weights, variances, ridge)
+            factor = whitened if by_class else whitened.T
+            matrix = gram(factor.T)
+        return cls(matrix, min(d, c - 1), by_class, root, between, roots, weights, variances, ridge, factor)
 
 
 def right_solve(rows: Tensor, root: Tensor, *, transpose: bool = True) -> Tensor:
@@ -177,22 +180,23 @@ def regularised_root(within: Tensor, between: Tensor, means: Tensor, alpha: floa
 def _within_root(
     batch: CentredBatch, weights: ScatterWeights, between: Tensor, alpha: float, lam: float
 ) -> tuple[Tensor, Tensor, float, bool]:
-    """Return L as in `regularised_root`, the diagonal of S_W, the ridge, and whether the product was in float64."""
+    """Return L as in `regularised_root`, the diagonal of S_W, the least ridge, and if the product was in float64."""
     factors, unit = (weights.within, 1.0) if weights.uniform is None else (None, weights.uniform)
     lam = lam * batch.scale * batch.scale
+    most_spread = weights.total * (2 * batch.largest) ** 2
     if alpha == 0.0:
         variances = batch.variances(factors) * unit
-        ridge = _ridge(variances, between, batch.means, lam)
-        return (variances + ridge).sqrt(), variances, ridge, False
+        ridge = _ridge(variances, between, batch.means, lam, most_spread)
+        return (variances + ridge).sqrt(), variances, _smallest(ridge), False
     for exact in (True,) if batch.rows.dtype == torch.float64 else (False, True):
         within = batch.scatter(factors, exact=exact)
         variances = within.diagonal() * unit
-        ridge = _ridge(variances, between, batch.means, lam)
+        ridge = _ridge(variances, between, batch.means, lam, most_spread)
         within.mul_(unit * alpha).diagonal().copy_(variances + ridge)
         root, failed = torch.linalg.cholesky_ex(within)
         if exact or _well_conditioned(root, within, failed):
             break
-    return root, variances, ridge, exact
+    return root, variances, _smallest(ridge), exact
 
 
 def _well_conditioned(root: Tensor, within: Tensor, failed: Tensor) -> bool:
@@ -204,16 +208,25 @@ def _well_conditioned(root: Tensor, within: Tensor, failed: Tensor) -> bool:
     return not failed and bool((root.diagonal().square() > _SMALLEST_PIVOT * within.diagonal()).all())
 
 
-def _ridge(variances: Tensor, between: Tensor, means: Tensor, lam: float) -> float:
-    """Return lam, or the smallest ridge with which S'_W can be factorised in float64 if lam is smaller.
+def _ridge(
+    variances: Tensor, between: Tensor, means: Tensor, lam: float, most_spread: float = torch.inf
+) -> Tensor | float:
+    """Return lam, or (d,) if it is too small in some dimensions to factorise S'_W in float64 and is raised there.
 
-    This lower bound is 16 d eps times the largest variance. If all classes are single points, S_W is zero, and the
-    bound comes from the variance between the classes and the rounding of the means.
+    The lower bound is 16 d eps times the variance of the dimension. If all classes are single points along a dimension,
+    its variance is zero, and the bound comes from the variance between the classes and the rounding of the means. So
+    multiplying one dimension by a factor multiplies its bound alone, by the square of the factor. No dimension has a
+    larger variance between the classes than `most_spread`.
     """
     unit = 16 * len(variances) * _EPS
-    ridge = max(lam, unit * float(variances.max()))
-    if ridge < unit:
-        spread = float(between.square().sum(0).max())
-        rounding = 64 * _EPS * float(means.abs().max())
-        ridge = max(ridge, unit * _POINT * spread, rounding * rounding)
-    return ridge or 1.0
+    # Usually lam exceeds every bound. The rounding of the means is less than the other bound on `most_spread`.
+    if 0 < lam >= unit * max(float(variances.max()), _POINT * most_spread):
+        return lam
+    spread, rounding = between.square().sum(0), 64 * _EPS * means.abs().amax(0)
+    ridge = torch.maximum(unit * torch.maximum(variances, _POINT * spread), rounding.square()).clamp(min=lam)
+    # A dimension in which all features are zero can have any ridge.
+    return torch.where(ridge > 0, ridge, 1.0)
+
+
+def _smallest(ridge: Tensor | float) -> float:
+    return ridge if isinstance(ridge, float) else float(ridge.min())

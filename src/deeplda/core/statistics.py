@@ -1,7 +1,7 @@
 """Statistics of the discriminant eigenvalues v, each as a loss to minimise.
 
-To add one, write a function like `wilks`, list it in _STATISTICS, and add its name to `StatisticName` in
-core/options.py.
+To add one, write a function like `wilks`, list it in _STATISTICS and _FUNCTIONS, and add its name to `StatisticName`
+in core/options.py.
 
 Each function takes the symmetric matrix K with the eigenvalues v and returns minus the statistic, together with a
 factor F of its derivative: the derivative of the statistic at K is F F', or F diag(signs) F' for a user's function,
@@ -20,7 +20,9 @@ from torch import Tensor
 from deeplda.core.options import Statistic
 from deeplda.errors import got
 
-_EPS = torch.finfo(torch.float64).eps
+# If K has larger entries than this, its eigenvalues near 1 have lost half of their digits. Pillai's derivative is 1 at
+# an eigenvalue of 0 and 1 / v^2 at a large one, so it needs more.
+_LARGE, _PILLAI_LARGE = 1e8, 1e5
 
 
 class Evaluation(NamedTuple):
@@ -30,15 +32,28 @@ class Evaluation(NamedTuple):
         loss: 0-d, minus the statistic.
         factor: F, (k, r).
         signs: (r,), so that the derivative is F diag(signs) F'; None if all are 1.
+        eigenvalues, product: (r,) and (r, s), so that K F = F diag(eigenvalues) and F'P = product for K = P P'; None
+            unless K is so large that these products would lose digits.
     """
 
     loss: Tensor
     factor: Tensor
     signs: Tensor | None = None
+    eigenvalues: Tensor | None = None
+    product: Tensor | None = None
 
 
-def evaluate(statistic: Statistic, matrix: Tensor, valid: int, epsilon: float) -> Evaluation:
-    """Evaluate a statistic, a name or a callable, of the `valid` largest eigenvalues of `matrix` (k, k)."""
+def evaluate(
+    statistic: Statistic, matrix: Tensor, valid: int, epsilon: float, factor: Tensor | None = None
+) -> Evaluation:
+    """Evaluate a statistic, a name or a callable, of the `valid` largest eigenvalues of `matrix` (k, k).
+
+    If `factor` P (k, r) with `matrix` = P P' is passed and K is so large that the product has lost the digits of small
+    eigenvalues, the eigenvalues are computed from the singular values of P instead, which keep twice as many digits.
+    """
+    if factor is not None and _is_large(matrix, _PILLAI_LARGE if statistic == "pillai" else _LARGE):
+        function = statistic if callable(statistic) else (lambda values: _FUNCTIONS[statistic](values, epsilon))
+        return _by_singular_values(function, factor, valid)
     if callable(statistic):
         return user_defined(statistic, matrix, valid)
     return Evaluation(*_STATISTICS[statistic](matrix, valid, epsilon))
@@ -62,7 +77,8 @@ def wilks(matrix: Tensor, valid: int, _epsilon: float) -> tuple[Tensor, Tensor]:
 def pillai(matrix: Tensor, valid: int, _epsilon: float) -> tuple[Tensor, Tensor]:
     """Pillai's trace: -(1/m) sum v / (1 + v) = -(1/m) tr[(I + K)^-1 K]."""
     inverse = torch.cholesky_inverse(_root_of_identity_plus(matrix))
-    return -(inverse * matrix).sum() / valid, inverse / valid**0.5
+    # Rounding could take the value below -1, which no eigenvalues have.
+    return (-(inverse * matrix).sum() / valid).clamp(min=-1.0), inverse / valid**0.5
 
 
 def hotelling(matrix: Tensor, valid: int, _epsilon: float) -> tuple[Tensor, Tensor]:
@@ -76,6 +92,16 @@ def hotelling(matrix: Tensor, valid: int, _epsilon: float) -> tuple[Tensor, Tens
 _STATISTICS = {"smallest": smallest, "wilks": wilks, "pillai": pillai, "hotelling": hotelling}
 
 
+# The same statistics, to be maximised, as functions of the eigenvalues and epsilon.
+_FUNCTIONS: dict[str, Callable[[Tensor, float], Tensor]] = {
+    "smallest": lambda eigenvalues, epsilon: eigenvalues[: selected_count(eigenvalues, epsilon)].mean(),
+    "wilks": lambda eigenvalues, _: eigenvalues.log1p().mean(),
+    # v / (1 + v), whose derivative would cancel for large v in this form.
+    "pillai": lambda eigenvalues, _: (1 - 1 / (1 + eigenvalues)).mean(),
+    "hotelling": lambda eigenvalues, _: eigenvalues.mean(),
+}
+
+
 def user_defined(statistic: Callable[[Tensor], Tensor], matrix: Tensor, valid: int) -> Evaluation:
     """Evaluate a user's function f of the ascending valid eigenvalues; autograd computes its derivative.
 
@@ -83,19 +109,39 @@ def user_defined(statistic: Callable[[Tensor], Tensor], matrix: Tensor, valid: i
     are not differentiated. Raises TypeError or ValueError unless f returns a finite 0-d tensor with finite derivatives.
     """
     values, vectors = torch.linalg.eigh(matrix)
-    values, vectors = values[-valid:], vectors[:, -valid:]
+    loss, slopes = _loss_and_slopes(statistic, values[-valid:])
+    return Evaluation(loss, vectors[:, -valid:] * slopes.abs().sqrt(), slopes.sign())
+
+
+def _by_singular_values(statistic: Callable[[Tensor], Tensor], factor: Tensor, valid: int) -> Evaluation:
+    """Evaluate a function of the eigenvalues of P P', given P (k, s) with k <= s."""
+    left, roots, right = torch.linalg.svd(factor, full_matrices=False)
+    left, roots, right = left[:, :valid].flip(1), roots[:valid].flip(0), right[:valid].flip(0)
+    values = roots.square()
+    loss, slopes = _loss_and_slopes(statistic, values)
+    weights = slopes.abs().sqrt()
+    product = (weights * roots)[:, None] * right
+    return Evaluation(loss, left * weights, slopes.sign(), eigenvalues=values, product=product)
+
+
+def _loss_and_slopes(statistic: Callable[[Tensor], Tensor], values: Tensor) -> tuple[Tensor, Tensor]:
+    """Return minus a function of ascending eigenvalues (m,), and the derivatives of the function (m,)."""
     # The caller may be in inference mode, whose tensors autograd rejects.
     with torch.inference_mode(False), torch.enable_grad():
         eigenvalues = values.clone().requires_grad_()
         result = statistic(eigenvalues)
         _check_result(result, values)
         slopes = _slopes(result, eigenvalues)
-    return Evaluation(-result.detach().to(values), vectors * slopes.abs().sqrt(), slopes.sign())
+    return -result.detach().to(values), slopes
 
 
-def valid_eigenvalues(matrix: Tensor, valid: int) -> Tensor:
-    """Return the `valid` largest eigenvalues of the symmetric `matrix`, ascending."""
-    values: Tensor = torch.linalg.eigvalsh(matrix)
+def valid_eigenvalues(matrix: Tensor, valid: int, factor: Tensor | None = None) -> Tensor:
+    """Return the `valid` largest eigenvalues of the symmetric `matrix`, ascending; `factor` is as in `evaluate`."""
+    values: Tensor
+    if factor is not None and _is_large(matrix, _LARGE):
+        values = torch.linalg.svdvals(factor).square().flip(0)
+    else:
+        values = torch.linalg.eigvalsh(matrix)
     return values[-valid:]
 
 
@@ -105,13 +151,14 @@ def selected_count(eigenvalues: Tensor, epsilon: float) -> int:
     return bisect_right(ascending, ascending[0] + epsilon)
 
 
-def _root_of_identity_plus(matrix: Tensor) -> Tensor:
-    """Return the Cholesky factor of I + K.
+def _is_large(matrix: Tensor, limit: float) -> bool:
+    return float(matrix.diagonal().max()) > limit
 
-    If K is larger than about 1 / eps, the addition of 1 would be lost to rounding, so a larger multiple of I is added.
-    """
+
+def _root_of_identity_plus(matrix: Tensor) -> Tensor:
+    """Return the Cholesky factor of I + K."""
     total = matrix.clone()
-    total.diagonal().add_((16 * len(matrix) * _EPS * matrix.diagonal().max()).clamp(min=1.0))
+    total.diagonal().add_(1.0)
     root: Tensor = torch.linalg.cholesky_ex(total)[0]
     return root
 

@@ -1,0 +1,121 @@
+"""Batches with extreme scales and eigenvalues, compared with arithmetic of 50 digits."""
+
+import numpy as np
+import pytest
+import torch
+from batches import COMBINATIONS, STATISTICS, gaussian_batch, relative_error, tensors
+from exact_oracle import exact_oracle
+
+from deeplda import DeepLDALoss
+from deeplda.core import discriminant_eigenvalues
+from deeplda.predictors import Hyperplanes
+
+pytestmark = pytest.mark.filterwarnings(r"ignore:\d+ classes can differ:UserWarning", "ignore:a batch of:UserWarning")
+
+
+def loss_and_gradient(h, y, **options):
+    features, labels = tensors(h, y)
+    loss = DeepLDALoss(**options)(features, labels)
+    loss.backward()
+    return loss.item(), features.grad.numpy()
+
+
+def assert_is_exact(h, y, *, value_error=1e-9, gradient_error=1e-8, **options):
+    value, gradient = loss_and_gradient(h, y, **options)
+    true = exact_oracle(h, y, **options)
+    assert value == pytest.approx(true.value, rel=value_error)
+    # Dimensions have different units, so each is compared in units of its own standard deviation.
+    units = h.std(0)
+    assert relative_error(gradient * units, true.gradient * units) < gradient_error
+
+
+def collapsed(factor, *, d):
+    """Multiply the deviations from the class means along the last dimension, so that one eigenvalue is large."""
+    h, y = gaussian_batch(24, d, 3)
+    means = np.stack([h[y == c].mean(0) for c in range(3)])
+    return means[y] + (h - means[y]) * np.append(np.ones(d - 1), factor), y
+
+
+@pytest.mark.parametrize(("statistic", "scatter", "class_weight"), COMBINATIONS)
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
+def test_scales_of_dimensions_change_nothing_without_a_ridge(statistic, scatter, class_weight, alpha):
+    """A ridge raised for the largest dimension once hid all others."""
+    options = {"alpha": alpha, "statistic": statistic, "scatter": scatter, "class_weight": class_weight}
+    h, y = gaussian_batch(30, 4, 3)
+    scales = np.array([1e7, 1.0, 1e-12, 1e12])
+    (before, gradient), (value, scaled) = (loss_and_gradient(x, y, lam=0.0, **options) for x in (h, h * scales))
+    assert value == pytest.approx(before, rel=1e-9)
+    assert relative_error(scaled * scales, gradient) < 1e-8
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("lam", [0.0, 1e-3])
+@pytest.mark.parametrize("statistic", STATISTICS)
+def test_scales_of_dimensions(statistic, lam, alpha):
+    h, y = gaussian_batch(30, 4, 3)
+    assert_is_exact(h * np.array([1e5, 1.0, 1e-9, 1e12]), y, statistic=statistic, lam=lam, alpha=alpha)
+
+
+@pytest.mark.parametrize("dimension", [0, 2])
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
+def test_a_dimension_in_which_classes_are_points_does_not_hide_the_others(dimension, alpha):
+    h, y = gaussian_batch(30, 3, 3)
+    h[:, dimension] = np.array([0.0, 1.0, 3.0])[y]
+    for scale in (1.0, 1e9):
+        h[:, dimension] *= scale
+        found = discriminant_eigenvalues(*tensors(h, y), alpha=alpha, lam=0.0)
+        true = exact_oracle(h, y, alpha=alpha, lam=0.0).eigenvalues
+        np.testing.assert_allclose(found, true, rtol=1e-7)
+
+
+def test_hyperplanes_do_not_feel_the_scales_of_dimensions_without_a_ridge():
+    h, y = gaussian_batch(60, 4, 3)
+    scales = np.array([1e7, 1.0, 1e-12, 1e12])
+    before, after = (Hyperplanes(lam=0.0).fit(x, y).predict_proba(x) for x in (h, h * scales))
+    torch.testing.assert_close(after, before, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("statistic", STATISTICS)
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
+@pytest.mark.parametrize("factor", [1e-3, 1e-4, 1e-5, 1e-7, 3e-9])
+@pytest.mark.parametrize("d", [2, 3, 5])
+def test_large_eigenvalues_do_not_hide_small_ones(statistic, factor, alpha, d):
+    """The matrix of the eigenproblem is a product, in which eigenvalues below 1e-16 of the largest one are lost."""
+    h, y = collapsed(factor, d=d)
+    weak, strong = exact_oracle(h, y, alpha=alpha, lam=0.0).eigenvalues
+    assert strong > 0.1 / factor**2
+    assert weak < 40
+    # The rounding of the class means is not much smaller than the smallest deviations from them.
+    error = max(1e-8, 1e-15 / factor)
+    assert_is_exact(h, y, statistic=statistic, alpha=alpha, lam=0.0, value_error=error, gradient_error=error)
+    found = discriminant_eigenvalues(*tensors(h, y), alpha=alpha, lam=0.0)
+    assert found[0].item() == pytest.approx(weak, rel=10 * error)
+
+
+@pytest.mark.parametrize("n", [7, 12, 20])
+@pytest.mark.parametrize("d", [8, 30])
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e6])
+def test_pillai_is_never_below_minus_one(n, d, scale):
+    for seed in range(5):
+        h, y = gaussian_batch(n, d, 3, seed=seed)
+        for lam in (0.0, 1e-12):
+            assert loss_and_gradient(h * scale, y, statistic="pillai", lam=lam)[0] >= -1.0
+
+
+def test_a_function_of_large_eigenvalues_is_the_named_statistic():
+    h, y = collapsed(1e-5, d=3)
+    by_name, by_function = (
+        loss_and_gradient(h, y, statistic=statistic, lam=0.0) for statistic in ("wilks", lambda v: v.log1p().mean())
+    )
+    assert by_function[0] == pytest.approx(by_name[0], rel=1e-12)
+    assert relative_error(by_function[1], by_name[1]) < 1e-12
+
+
+def test_diagnostics_of_large_eigenvalues():
+    h, y = collapsed(1e-7, d=2)
+    criterion = DeepLDALoss("smallest", lam=0.0)
+    loss = criterion(*tensors(h, y))
+    true = exact_oracle(h, y, statistic="smallest", lam=0.0).eigenvalues
+    np.testing.assert_allclose(criterion.diagnostics.eigenvalues, true, rtol=1e-6)
+    assert criterion.diagnostics.selected == 1
+    assert loss.item() == pytest.approx(-true[0], rel=1e-6)
