@@ -6,6 +6,7 @@ import scipy.linalg
 from batches import gaussian_batch
 from oracle import scatters
 from sklearn.datasets import load_digits, make_circles, make_moons
+from sklearn.exceptions import NotFittedError
 from sklearn.metrics.pairwise import pairwise_kernels
 
 from deeplda.classical import KernelLDA, StreamingLDA
@@ -126,6 +127,24 @@ def test_fit_forgets():
     fresh = KernelLDA(approximation=None).fit(X, y)
     assert not hasattr(lda, "lda_")
     assert lda.predict_proba(X).tolist() == fresh.predict_proba(X).tolist()
+
+
+def test_batches_do_not_continue_an_exact_solution():
+    X, y = gaussian_batch(60, 3, 3)
+    lda = KernelLDA(approximation=None, n_basis=30, random_state=0).fit(X[:, :2], y)
+    lda.set_params(approximation="fourier").partial_fit(X, y)
+    fresh = KernelLDA(approximation="fourier", n_basis=30, random_state=0).partial_fit(X, y)
+    assert lda.predict_proba(X).tolist() == fresh.predict_proba(X).tolist()
+
+
+def test_a_failing_first_batch_leaves_nothing():
+    X, y = gaussian_batch(60, 3, 3)
+    lda = KernelLDA(approximation="fourier", n_basis=30, random_state=0)
+    with pytest.raises(InputError, match="not in classes"):
+        lda.partial_fit(X[:, :2], y, classes=[0, 1])
+    with pytest.raises(NotFittedError):
+        lda.predict(X[:, :2])
+    assert lda.partial_fit(X, y).score(X, y) > 0.5
 
 
 def test_many_samples_are_approximated(monkeypatch):

@@ -230,8 +230,7 @@ class KernelLDA(DiscriminantClassifier):
         self._check_parameters()
         inputs, targets = validate_data(self, X, y, dtype=np.float64)
         classes, ids = encode_labels(targets)
-        for name in {"X_fit_", "_dual", "_labels", "feature_map_", "lda_"} & set(vars(self)):
-            delattr(self, name)
+        self._forget()
         if self.approximation is None or (self.approximation == "auto" and len(inputs) <= _MOST_EXACT):
             n = len(inputs)
             do = 'use approximation="nystroem" or "fourier"'
@@ -254,9 +253,10 @@ class KernelLDA(DiscriminantClassifier):
         `classes` is optional, as in `StreamingLDA.partial_fit`.
         """
         self._check_parameters()
-        first = not hasattr(self, "lda_")
+        first = not self._is_approximate()
         inputs, targets = validate_data(self, X, y, dtype=np.float64, reset=first)
         if first:
+            self._forget()
             # Random Fourier features depend on the number of features, but not on the samples.
             self._start(inputs)
         self._learn(inputs, targets, classes)
@@ -296,7 +296,7 @@ class KernelLDA(DiscriminantClassifier):
 
     def __sklearn_is_fitted__(self) -> bool:
         """Return whether samples have been seen."""
-        return hasattr(self, "_dual") or hasattr(self, "lda_")
+        return hasattr(self, "_dual") or self._is_approximate()
 
     @property
     def _n_features_out(self) -> int:
@@ -357,8 +357,17 @@ class KernelLDA(DiscriminantClassifier):
         for start in range(0, len(inputs), rows):
             yield self.feature_map_.transform(inputs[start : start + rows])
 
+    def _forget(self) -> None:
+        """Delete the results of earlier fits, exact or not."""
+        for name in {"X_fit_", "_dual", "_labels", "feature_map_", "lda_"} & set(vars(self)):
+            delattr(self, name)
+
+    def _is_approximate(self) -> bool:
+        """Return whether an approximation has seen samples; the first batch may have failed."""
+        return hasattr(self, "lda_") and self.lda_.__sklearn_is_fitted__()
+
     def _approximate(self) -> StreamingLDA:
-        if not hasattr(self, "lda_"):
+        if not self._is_approximate():
             raise NotFittedError("this KernelLDA is not fitted: call fit or partial_fit first")
         lda: StreamingLDA = self.lda_
         return lda

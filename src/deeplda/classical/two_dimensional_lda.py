@@ -44,7 +44,7 @@ class CentredImages:
         weights = batch.counts / batch.n
         means = batch.means - batch.means[0]
         self.between = (weights.sqrt()[:, None] * (means - weights @ means)).view(-1, *shape)
-        self.largest = batch.means.abs().max().reshape(1)
+        self.largest = batch.means.abs().max().reshape(1, 1)
 
     def directions(self, other: Tensor, lam: float, count: int, *, left: bool) -> tuple[Tensor, float]:
         """Return the best projection of one side, as `count` columns, given that of the other side, and its criterion.
