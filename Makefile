@@ -15,7 +15,7 @@ test: lint
 
 # Tests the mathematics, losses, predictors and estimators in under two minutes on two cores.
 test-fast: $(INSTALLED)
-	$(BIN)/pytest --numprocesses auto tests/core tests/test_losses.py tests/predictors $(wildcard tests/estimators tests/test_estimator*.py)
+	$(BIN)/pytest --numprocesses auto tests/core tests/test_losses.py tests/predictors tests/classical $(wildcard tests/estimators tests/test_estimator*.py)
 
 # Needs Chromium, which is installed if it is missing and you are root on Debian. Without it, the tests fail rather
 # than being skipped.

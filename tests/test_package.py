@@ -20,6 +20,7 @@ LAYERS = [
     ["io"],
     ["core"],
     ["losses", "predictors", "sampling"],
+    ["classical"],
     ["objective"],
     ["networks", "subclasses", "data", "views"],
     ["model_card"],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
@@ -16,10 +15,11 @@ from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeatures
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_class_weight
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
+from deeplda.classical.class_labels import encode_labels
+from deeplda.classical.discriminant_classifier import check_integer
 from deeplda.core.options import Scatter, StatisticName
 from deeplda.data.dataset import Data, Part
 from deeplda.device import pick_device, seeded
@@ -274,7 +274,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         if inputs.ndim not in (2, 4):
             needed = "2 axes for feature vectors or 4 for images"
             raise InputError(f"X has shape {inputs.shape}, need {needed}: reshape the samples")
-        labels = self._encode_labels(targets)
+        self.classes_, labels = encode_labels(targets)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         config = self._fit_config(seed)
         factors = self._prior_factors(labels)
@@ -403,21 +403,10 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     def _n_features_out(self) -> int:
         return int(self.scalings_.shape[1])
 
-    def _encode_labels(self, y: NDArray[Any]) -> NDArray[np.int64]:
-        check_classification_targets(y)
-        self.classes_, labels = np.unique(y, return_inverse=True)
-        if len(self.classes_) < 2:
-            # scikit-learn's own checks look for these words.
-            what = "The number of classes has to be greater than one; got 1 class"
-            raise InputError(f"{what}: add samples of another class")
-        return labels.astype(np.int64)
-
     def _fit_config(self, seed: int) -> FitConfig:
         """Return the settings for the training loop. Raises InputError if a parameter is out of range."""
         for name, least in (("max_epochs", 1), ("n_iter_no_change", 1), ("batch_size", 2)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-                raise InputError(f"{name} must be an integer of at least {least}, got {value!r}")
+            check_integer(name, getattr(self, name), least)
         settings = {name: plain(getattr(self, name)) for name in _SETTINGS}
         if self.subclasses != 1 and self.embedding_dim is None:
             settings["embedding_dim"] = "subclasses"

@@ -111,3 +111,34 @@ def test_moments_carry_no_graph():
     assert isinstance(moments, ClassMoments)
     assert not moments.within.requires_grad
     assert not moments.means.requires_grad
+
+
+def test_a_weight_of_two_is_the_sample_twice():
+    h, y = gaussian_batch(40, 4, 3)
+    weights = np.random.default_rng(0).integers(1, 4, 40)
+    weighted = class_moments(*tensors(h, y), torch.tensor(weights, dtype=torch.float64))
+    repeated = class_moments(*tensors(h.repeat(weights, axis=0), y.repeat(weights)))
+    for name in ("classes", "counts", "means", "within"):
+        np.testing.assert_allclose(getattr(weighted, name), getattr(repeated, name), rtol=1e-13, atol=1e-13)
+
+
+def test_weights_do_not_feel_an_offset():
+    h, y = gaussian_batch(200, 4, 3)
+    weights = torch.tensor(np.random.default_rng(0).uniform(0.1, 9, 200))
+    plain = class_moments(*tensors(h, y), weights)
+    moved = class_moments(*tensors(h + 2.0**20, y), weights)
+    np.testing.assert_allclose(moved.within, plain.within, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("weights", [[1.0, 0.0, 1.0], [1.0, -1.0, 1.0], [1.0, float("nan"), 1.0], [1.0, 1.0], []])
+def test_weights_are_positive_numbers(weights):
+    with pytest.raises(ValueError, match="need 3 positive finite numbers"):
+        class_moments(torch.randn(3, 2), torch.tensor([0, 1, 1]), torch.tensor(weights))
+
+
+def test_other_class_ids_permute_the_classes():
+    h, y = gaussian_batch(30, 2, 3)
+    renamed = class_moments(*tensors(h, y)).relabelled(torch.tensor([7, 2, 5]))
+    other = class_moments(torch.tensor(h), torch.tensor([7, 2, 5])[torch.tensor(y)])
+    for name in ("classes", "counts", "means", "within"):
+        np.testing.assert_allclose(getattr(renamed, name), getattr(other, name), rtol=1e-13, atol=1e-13)

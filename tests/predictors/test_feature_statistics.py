@@ -5,7 +5,9 @@ import pytest
 import torch
 from batches import gaussian_batch
 from oracle import scatters
+from sklearn.covariance import shrunk_covariance
 
+from deeplda.core import class_moments
 from deeplda.predictors import FeatureStatistics, Hyperplanes, NearestMean
 
 
@@ -149,3 +151,34 @@ def test_a_batch_that_is_rejected_changes_nothing(options):
             statistics.update(features, np.array(labels))
     statistics.update(np.eye(3)[1:], np.array([1, 1]))
     assert statistics.counts.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(("shrinkage", "lam"), [(0.0, 0.0), (0.3, 0.0), (0.0, 0.5), (1.0, 0.0), (0.2, 2.0)])
+def test_whitening_inverts_the_regularised_covariance(shrinkage, lam):
+    h, y = gaussian_batch(60, 4, 3)
+    whitening = FeatureStatistics.of(class_moments(torch.tensor(h), torch.tensor(y))).whitening(
+        shrinkage=shrinkage, lam=lam
+    )
+    covariance = shrunk_covariance(scatters(h, y, "pooled", None)[0], shrinkage) + lam * np.eye(4)
+    np.testing.assert_allclose(whitening @ whitening.T, np.linalg.inv(covariance), rtol=1e-10, atol=1e-12)
+
+
+def test_small_weights_do_not_revive_constant_dimensions():
+    h, y = gaussian_batch(60, 4, 3)
+    h[:, 2] = 0.1
+    weights = torch.full((60,), 1e-6, dtype=torch.float64)
+    parts = [class_moments(torch.tensor(h[i::7]), torch.tensor(y[i::7]), weights[i::7]) for i in range(7)]
+    merged = parts[0]
+    for part in parts[1:]:
+        merged = merged.merge(part)
+    assert FeatureStatistics.of(merged).whitening().shape == (4, 3)
+
+
+def test_statistics_of_weighted_moments_have_the_scatters_of_repeated_samples():
+    h, y = gaussian_batch(30, 4, 3)
+    weights = np.random.default_rng(0).uniform(0.1, 0.4, 30)
+    whole = np.round(weights * 1000).astype(int)
+    moments = class_moments(torch.tensor(h), torch.tensor(y), torch.tensor(whole / 1000))
+    s_w, s_b = scatters(h.repeat(whole, axis=0), y.repeat(whole), "pooled", None)
+    np.testing.assert_allclose(FeatureStatistics.of(moments).within(), s_w, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(FeatureStatistics.of(moments).between(), s_b, rtol=1e-10, atol=1e-12)

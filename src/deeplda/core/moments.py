@@ -59,32 +59,42 @@ class ClassMoments:
                     do="merge moments of the same features",
                 )
             )
-        classes, place = torch.unique(torch.cat([self.classes, other.classes]), return_inverse=True)
-        ours, theirs = place.split([len(self.classes), len(other.classes)])
-        counts = self.counts.new_zeros(2, len(classes))
-        counts[0, ours], counts[1, theirs] = self.counts, other.counts
-        means = self.means.new_zeros(2, len(classes), d)
-        means[0, ours], means[1, theirs] = self.means, other.means
-        n = counts.sum(0)
-        share = counts[1] / n
-        difference = means[1] - means[0]
-        root = (counts[0] * share).sqrt()[:, None] * difference
-        return ClassMoments(
-            classes=classes,
-            counts=n,
-            means=means[0] + share[:, None] * difference,
-            within=self.within + other.within + root.T @ root,
-        )
+        classes, ours, theirs = union_of(self.classes, other.classes)
+        counts, means = self.counts.new_zeros(len(classes)), self.means.new_zeros(len(classes), d)
+        counts[ours], means[ours] = self.counts, self.means
+        # Only the other set's classes change, and a batch often has few of many.
+        before = counts[theirs]
+        share = other.counts / (before + other.counts)
+        difference = other.means - means[theirs]
+        root = (before * share).sqrt()[:, None] * difference
+        counts[theirs] += other.counts
+        means[theirs] += share[:, None] * difference
+        return ClassMoments(classes, counts, means, within=self.within + other.within + gram(root))
+
+    def relabelled(self, ids: Tensor) -> ClassMoments:
+        """Return the same moments with the class ids `ids` (C,), which are distinct, in place of `classes`."""
+        classes, order = ids.sort()
+        return ClassMoments(classes, self.counts[order], self.means[order], self.within)
 
 
-def class_moments(features: Tensor, labels: Tensor) -> ClassMoments:
+def union_of(ours: Tensor, theirs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the union of two sets of class ids, ascending, and the positions of both sets' ids in it."""
+    classes, place = torch.unique(torch.cat([ours, theirs]), return_inverse=True)
+    return classes, *place.split([len(ours), len(theirs)])
+
+
+def class_moments(features: Tensor, labels: Tensor, weights: Tensor | None = None) -> ClassMoments:
     """Compute counts, means and within-class scatter of `features` (n, d) with `labels` (n,).
 
-    The result has no gradient. Raises ValueError or TypeError unless the input is a labelled batch of finite numbers.
+    `weights` (n,) are positive numbers: a sample with weight 2 counts as two equal samples, so counts are sums of
+    weights. The result has no gradient. Raises ValueError or TypeError unless the input is a labelled batch of finite
+    numbers.
     """
     check_batch(features, labels)
     with full_precision(features):
         batch = CentredBatch.of(features, labels)
+        if weights is not None:
+            batch = batch.weighted(weights)
         return ClassMoments(
             classes=batch.classes,
             counts=batch.counts,
@@ -167,6 +177,29 @@ class CentredBatch:
         centred = _centre(rows, means, part.index)
         largest = whole.largest * scale
         return cls(whole.classes, part.index, counts, means, centred, scale, largest, whole.n, whole.ranks)
+
+    def weighted(self, weights: Tensor) -> Self:
+        """Return a local batch with sample weights (n,): weighted counts and means, and rows times sqrt(weight).
+
+        Products of the rows are then weighted sums. Raises ValueError unless all weights are positive and finite.
+        """
+        if weights.shape != (self.n,) or not ((weights > 0) & weights.isfinite()).all():
+            raise ValueError(
+                got(
+                    f"weights has shape {tuple(weights.shape)} and values of {weights.min():.3g} to {weights.max():.3g}"
+                    if weights.numel()
+                    else "weights is empty",
+                    need=f"{self.n} positive finite numbers",
+                    do="drop the samples with weight 0",
+                )
+            )
+        weights = weights.to(self.rows.device, torch.float64)
+        counts = torch.zeros_like(self.counts).index_add_(0, self.index, weights)
+        rows = self.rows.double()
+        # The rows are centred at the unweighted means, so only a small shift is left.
+        shift = torch.zeros_like(self.means).index_add_(0, self.index, rows * weights[:, None]) / counts[:, None]
+        rows = (rows - shift[self.index]) * weights.sqrt()[:, None]
+        return replace(self, counts=counts, means=self.means + shift, rows=rows.to(self.rows.dtype))
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -64,7 +64,7 @@ class ScatterWeights(NamedTuple):
     residual: Tensor | None = None
 
     @classmethod
-    def of(cls, counts: Tensor, n: int, scatter: Scatter, class_weight: ClassWeight) -> ScatterWeights:
+    def of(cls, counts: Tensor, n: float, scatter: Scatter, class_weight: ClassWeight) -> ScatterWeights:
         if scatter == "dorfer":
             several = counts >= 2
             within = several / ((counts - 1).clamp(min=1) * several.sum().clamp(min=1))
@@ -136,6 +136,16 @@ def right_solve(rows: Tensor, root: Tensor, *, transpose: bool = True) -> Tensor
     factor = root.T if transpose else root
     solution: Tensor = torch.linalg.solve_triangular(factor, rows, upper=transpose, left=False)
     return solution
+
+
+def discriminant_vectors(between: Tensor, root: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the `count` largest eigenvalues v of S_B e = v S'_W e, ascending, (m,), and eigenvectors as rows, (m, d).
+
+    The arguments are S_B, (d, d), and L of S'_W = L L'. The eigenvectors are scaled to e' S'_W e = 1.
+    """
+    matrix = right_solve(right_solve(between, root).T, root)
+    values, vectors = torch.linalg.eigh((matrix + matrix.T) / 2)
+    return values[-count:], right_solve(vectors[:, -count:].T, root, transpose=False)
 
 
 def check_classes(batch: CentredBatch) -> None:

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from deeplda.core.options import ClassWeight, Scatter, check_choice, check_regularisation
-from deeplda.core.scatter import regularised_root, right_solve
+from deeplda.core.scatter import discriminant_vectors, regularised_root
 from deeplda.predictors.feature_statistics import FeatureStatistics, Numbers
-from deeplda.predictors.linear import LinearPredictor, Priors, Probability
+from deeplda.predictors.linear import LinearPredictor, Priors, Probability, linear_rule
 
 Normalize = Literal["within", "unit"]
 
@@ -62,8 +62,7 @@ class Hyperplanes(LinearPredictor):
         if self.normalize == "unit":
             directions = torch.nn.functional.normalize(directions, dim=1)
         middle = torch.zeros_like(means[0]) if self.probability == "sigmoid" else means.mean(0)
-        normals = ((means - middle) @ directions.T) @ directions
-        return normals, -((means + middle) * normals).sum(1) / 2
+        return linear_rule(means, middle, directions.T)
 
 
 def discriminant_directions(statistics: FeatureStatistics, alpha: float, lam: float) -> Tensor:
@@ -75,9 +74,7 @@ def discriminant_directions(statistics: FeatureStatistics, alpha: float, lam: fl
     if len(means) < 2:
         raise ValueError("the features have only one class, need at least two: add samples of another class")
     root = regularised_root(statistics.within(), statistics.between_rows(), means, alpha, lam)
-    matrix = right_solve(right_solve(between, root).T, root)
-    vectors = torch.linalg.eigh((matrix + matrix.T) / 2).eigenvectors[:, -min(means.shape[1], len(means) - 1) :]
-    return right_solve(vectors.T, root, transpose=False)
+    return discriminant_vectors(between, root, min(means.shape[1], len(means) - 1))[1]
 
 
 class NearestMean(LinearPredictor):
@@ -88,9 +85,7 @@ class NearestMean(LinearPredictor):
     """
 
     def _solve(self, statistics: FeatureStatistics) -> tuple[Tensor, Tensor]:
-        means, middle = statistics.means, statistics.means.mean(0)
-        normals = means - middle
-        return normals, -((means + middle) * normals).sum(1) / 2
+        return linear_rule(statistics.means, statistics.means.mean(0))
 
 
 class ClassicLDA(LinearPredictor):
@@ -105,9 +100,7 @@ class ClassicLDA(LinearPredictor):
         super().__init__(probability=probability, priors=priors)
 
     def _solve(self, statistics: FeatureStatistics) -> tuple[Tensor, Tensor]:
-        means, middle, whitening = statistics.means, statistics.means.mean(0), statistics.whitening()
-        normals = (means - middle) @ whitening @ whitening.T
-        return normals, -((means + middle) * normals).sum(1) / 2
+        return linear_rule(statistics.means, statistics.means.mean(0), statistics.whitening())
 
 
 class Softmax(LinearPredictor):

@@ -67,7 +67,7 @@ class LinearPredictor(nn.Module):
         """Fit from statistics that have seen every batch. An earlier calibration and shift of the priors are lost."""
         device = self.weight.device
         weight, bias = self._solve(statistics)
-        self._set(statistics.classes, weight, bias + self._log_priors(statistics))
+        self._set(statistics.classes, weight, bias + log_priors(self.priors, statistics.counts))
         self._statistics = statistics
         return self.to(device)
 
@@ -176,18 +176,6 @@ class LinearPredictor(nn.Module):
         self._set(torch.arange(classes), weight, weight.new_zeros(classes))
         return self
 
-    def _log_priors(self, statistics: FeatureStatistics) -> Tensor:
-        if self.priors is None:
-            return torch.zeros(len(statistics.classes), dtype=torch.float64)
-        if isinstance(self.priors, str):
-            check_choice("priors", self.priors, ("empirical",), or_else="None")
-            return (statistics.counts / statistics.counts.sum()).log()
-        priors = torch.as_tensor(self.priors, dtype=torch.float64)
-        if priors.shape != statistics.classes.shape or not ((priors > 0) & priors.isfinite()).all():
-            needed = f"{len(statistics.classes)} positive finite numbers, one per class in ascending order of class ids"
-            raise ValueError(f"priors is {list(self.priors)}, need {needed}")
-        return priors.log().log_softmax(0)
-
     def _extended_priors(self, place: int, prior: float | None) -> Priors:
         """Return the priors with that of a new class inserted at `place`, or unchanged if they are not numbers."""
         if self.priors is None or isinstance(self.priors, str):
@@ -265,3 +253,34 @@ def _check_finite(features: Tensor) -> None:
         nan, inf = int(features.isnan().sum()), int(features.isinf().sum())
         what = f"features has {nan} NaN and {inf} infinite values among {features.numel()}"
         raise ValueError(f"{what}, need finite numbers: fill in missing values, or omit these samples")
+
+
+def linear_rule(means: Tensor, middle: Tensor, factor: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Return weight (C, d) and bias (C,) of the scores -|(h - mu_c) A|^2 / 2, up to a number common to all classes.
+
+    The arguments are the class means (C, d), a point in their midst (d,), and A (d, r), by default the identity. The
+    scores are computed as (h - (mu_c + m) / 2) A A' (mu_c - m) with m = `middle`, so that an offset of the features
+    costs little precision.
+    """
+    normals = means - middle
+    if factor is not None:
+        # Chooses the cheapest order, which depends on the numbers of classes and dimensions.
+        normals = torch.linalg.multi_dot([normals, factor, factor.T])
+    return normals, -((means + middle) * normals).sum(1) / 2
+
+
+def log_priors(priors: Priors, counts: Tensor) -> Tensor:
+    """Return the logarithms of the priors, (C,), given the number of samples of each class; 0 for None.
+
+    Raises ValueError unless `priors` is None, "empirical" or a positive number for each class.
+    """
+    if priors is None:
+        return torch.zeros(len(counts), dtype=torch.float64)
+    if isinstance(priors, str):
+        check_choice("priors", priors, ("empirical",), or_else="None")
+        return (counts / counts.sum()).log()
+    values = torch.as_tensor(priors, dtype=torch.float64)
+    if values.shape != counts.shape or not ((values > 0) & values.isfinite()).all():
+        needed = f"{len(counts)} positive finite numbers, one per class in ascending order of class ids"
+        raise ValueError(f"priors is {list(priors)}, need {needed}")
+    return values.log().log_softmax(0)
