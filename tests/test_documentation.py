@@ -225,10 +225,16 @@ def options_of(one: App) -> set[str]:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_options_named_in_the_text_exist(page):
-    """`deeplda COMMAND ... --option` names an option of that command, `--option` alone an option of any command."""
+    """`deeplda COMMAND ... --option` names an option of that command, `--option` alone an option of any command.
+
+    The options of a benchmark are those that its source names.
+    """
     for code in inline_code_of(page):
-        word = re.match(r"deeplda (\w+)", code)
+        word, script = re.match(r"deeplda (\w+)", code), re.search(r"python (benchmarks/\w+\.py)", code)
         known = options()[word[1]] if word else set().union(OTHERS, *options().values())
+        if script:
+            source = (PAGES["README.md"].parent / script[1]).read_text()
+            known = set(re.findall(r'add_argument\("(--[\w-]+)"', source))
         assert set(re.findall(r"(?<![\w-])--[a-z][\w-]*", code)) <= known, code
 
 

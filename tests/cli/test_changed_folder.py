@@ -73,7 +73,7 @@ def test_a_grown_folder_is_scored_on_images_that_were_not_trained_on(home, capsy
     after, errors = scores(capsys, home / "run")
     assert f"40 new images ({after['n'] - tested} of them in the test part), 0 removed, 0 changed" in errors
     assert tested < after["n"] < tested + 20
-    assert set(after) == {"split", "n", "accuracy", "predictors", "confusion", "class_names"}
+    assert {"split", "n", "accuracy", "predictors", "confusion", "class_names"} <= set(after)
     assert scores(capsys, home / "run", "--split", "train")[0]["n"] == 42
     code, shown, errors = run(capsys, "report", home / "run")
     assert (code, "wrote" in shown, "40 new images" in errors) == (0, True, True)

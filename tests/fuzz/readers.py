@@ -43,8 +43,8 @@ from deeplda.networks import build_network
 from deeplda.output_folder import OutputFolder
 from deeplda.predictors import FeatureStatistics
 from deeplda.report.diagnosis import diagnose
-from deeplda.report.page import epoch_table
 from deeplda.report.record import read_record
+from deeplda.report.training_section import epoch_table
 from deeplda.report.wording import effort, environment_table
 from deeplda.training.autoencoder_stage import SampleAutoencoder
 from deeplda.training.checkpoint import Counters, Snapshot, read_checkpoint, write_checkpoint

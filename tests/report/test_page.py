@@ -150,7 +150,17 @@ def test_what_was_run_and_how_well(home, page):
 
 def test_the_verdict_and_the_mistakes_come_first(page):
     order = [section["id"] for section in page.all("section")]
-    assert order == ["verdict", "hardest", "embedding", "training", "classes", "scores", "dimensions", "again"]
+    assert order == [
+        "verdict",
+        "hardest",
+        "embedding",
+        "training",
+        "classes",
+        "scores",
+        "probabilities",
+        "dimensions",
+        "again",
+    ]
 
 
 @pytest.mark.parametrize("run", ["lda", "cce", "rows"])
