@@ -26,6 +26,8 @@ myst_heading_anchors = 3
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 autodoc_typehints = "none"
+# Types of attributes would be markup: numpy.bytes_ is taken for a link.
+napoleon_attr_annotations = False
 python_maximum_signature_line_length = 100
 # Single backticks in docstrings are links where there is something to link to, else code.
 default_role = "py:obj"

@@ -92,7 +92,7 @@ def read_images(
         images: one image or several: the path of a file, the content of a file as bytes, or a file opened in binary
             mode, such as io.BytesIO. Files that you opened stay open.
         channels: 1 (greyscale) or 3 (colour).
-        image_size: (height, width) to which each image is resized; `deeplda.data.pixels.image_pixels` says how.
+        image_size: (height, width) to which each image is resized; `deeplda.data.image_pixels` says how.
 
     Raises InputError if `channels` is neither 1 nor 3, if a file is not a readable image, or if the images do not fit
     in memory.
