@@ -23,6 +23,7 @@ from deeplda.training.metrics import Row, Scores
 _DEFAULT_RATE: float = RunConfig.model_fields["learning_rate"].default
 _FEWEST_EPOCHS = 3  # With fewer, there is no trend.
 _FEWEST_STEPS = 50  # With fewer, a network has hardly left its initial state.
+_ENOUGH_STEPS = 500  # With fewer, a failure at a usual learning rate is more likely due to the number of steps.
 _GOOD = 0.98  # Above this accuracy, room for improvement is not worth a warning.
 _FAIR = 0.9  # Below this accuracy, we look for a reason.
 _FEWEST_SAMPLES = 5  # With fewer test samples, the recall of a class is not judged.
@@ -135,13 +136,17 @@ def no_progress(run: RunHistory) -> Finding | None:
     poor = best < (1 if run.discriminant else -0.5 * run.chance_loss)
     if _short(run) or not poor or best - min(run.separation) > 0.1:
         return None
-    if run.rise() > 0 or max(run.accuracies, default=0) > _GOOD:
+    if run.rise() > 0 or max(run.accuracies, default=0) > _FAIR:
         return None
+    what = f"Training made no progress: the loss went from {run.epochs[0].loss:.3g} to {run.epochs[-1].loss:.3g}."
+    if more := _more_steps(run):
+        why = f"Neither the loss nor the validation accuracy improved, but {run.steps} steps are few for any network."
+        return _problem(what, why, f"Train with {more}. Change the learning rate only if that does not help.")
     rate = run.config.learning_rate
     high = rate > _highest_rate(run.config)
     higher = f"--learning-rate {max(rate * 10, _DEFAULT_RATE):.3g} ({rate:g} here)"
     return _problem(
-        f"Training made no progress: the loss went from {run.epochs[0].loss:.3g} to {run.epochs[-1].loss:.3g}.",
+        what,
         f"In {len(run.epochs)} epochs, neither the loss nor the validation accuracy improved. Most likely the learning "
         f"rate is {'so large that the network died at once' if high else 'too small'}.",
         f"Train again with {_lower_rate(run.config) if high else higher}.",
@@ -178,11 +183,16 @@ def guessing(run: RunHistory) -> Finding | None:
     # A handful of samples proves nothing, because all of them may be guessed correctly.
     if balanced > least or least >= 1:
         return None
+    do = (
+        "Check that the labels match the samples. Then try learning rates below and above "
+        f"{run.config.learning_rate:g}, and more than {counted(len(run.epochs), 'epoch')}."
+    )
+    if more := _more_steps(run):
+        do = f"Train with {more}: {run.steps} steps are few. If that does not help, check that the labels are correct."
     return _problem(
         f"The model is no better than guessing: its balanced accuracy on the {part} set is {percent(balanced, 1)}.",
         f"With {len(scores.confusion)} classes, guessing gives about {percent(chance, 1)}.",
-        "Check that the labels match the samples. Then try learning rates below and above "
-        f"{run.config.learning_rate:g}, and more than {counted(len(run.epochs), 'epoch')}.",
+        do,
     )
 
 
@@ -274,7 +284,7 @@ def stuck_eigenvalues(run: RunHistory) -> Finding | None:
         "use --statistic pillai or wilks, which improve all directions at once": one_sided,
         f"raise --alpha ({config.alpha:g} here) towards 1": config.alpha < 1,
         f"train longer (--epochs, {config.epochs} here)": True,
-        f"try a different learning rate ({rate:g} here)": rate <= highest,
+        f"try a different learning rate ({rate:g} here)": rate <= highest and not _more_steps(run),
     }
     return _problem(
         f"{stuck} of {valid} eigenvalues {_is(stuck)} stuck: the smallest is {run.eigenvalues[-1][0]:.2g}.",
@@ -427,6 +437,16 @@ def _count_below(run: RunHistory, limit: float) -> int:
     if run.groups is None or len(run.eigenvalues) < 2:
         return 0
     return min(sum(v < limit for v in found) for found in run.eigenvalues[-2:])
+
+
+def _more_steps(run: RunHistory) -> str | None:
+    """Return how to take more steps if the run took few of them at a usual learning rate, otherwise None."""
+    rate, steps = run.config.learning_rate, run.steps
+    usual = _DEFAULT_RATE / 10 <= rate <= _highest_rate(run.config)
+    if steps is None or steps >= _ENOUGH_STEPS or not usual:
+        return None
+    epochs = math.ceil(_ENOUGH_STEPS / steps) * len(run.epochs)
+    return f"--epochs {epochs} ({len(run.epochs)} here) or a smaller --batch-size ({run.config.batch_size} here)"
 
 
 def _highest_rate(config: RunConfig) -> float:
