@@ -182,3 +182,11 @@ def test_statistics_of_weighted_moments_have_the_scatters_of_repeated_samples():
     s_w, s_b = scatters(h.repeat(whole, axis=0), y.repeat(whole), "pooled", None)
     np.testing.assert_allclose(FeatureStatistics.of(moments).within(), s_w, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(FeatureStatistics.of(moments).between(), s_b, rtol=1e-10, atol=1e-12)
+
+
+def test_a_state_without_weighted_scatter_is_not_restored_as_weighted() -> None:
+    features, labels = torch.randn(30, 3, generator=torch.Generator().manual_seed(0)), torch.arange(30) % 3
+    statistics = FeatureStatistics.for_labels(labels)
+    statistics.update(features, labels)
+    with pytest.raises(ValueError, match="no weighted scatter"):
+        FeatureStatistics.from_state(statistics.state(), class_weight="balanced")

@@ -269,9 +269,17 @@ class FeatureStatistics:
     def from_state(
         cls, state: dict[str, Tensor], *, scatter: Scatter = "pooled", class_weight: ClassWeight = None
     ) -> FeatureStatistics:
-        """Restore the statistics that `state` returned."""
+        """Restore the statistics of a complete set that `state` returned.
+
+        Raises ValueError if the state has no weighted scatter although these options need one.
+        """
         classes, counts, means = state["classes"], state["counts"], state["means"]
         statistics = cls(classes, counts, scatter=scatter, class_weight=class_weight)
+        if statistics._within_weights is not None and state["weighted"].shape != state["within"].shape:
+            raise ValueError(
+                f"the state has no weighted scatter, which scatter {scatter!r} with class_weight {class_weight!r} "
+                "needs: restore it with the options of the statistics that were saved"
+            )
         statistics._plain = ClassMoments(classes, counts, means, state["within"])
         if statistics._within_weights is not None:
             roots = statistics._within_weights.sqrt()

@@ -132,9 +132,9 @@ class LinearPredictor(nn.Module):
         """Return the Mahalanobis distance from each sample to the nearest class mean, (n,) float64.
 
         It is measured with the pooled covariance. A large distance flags a sample that belongs to none of the classes.
-        Along a direction in which the training set does not vary, a difference counts at least 10,000 times as much as
-        along others; `FeatureStatistics.distance_map` has the details. If there are fewer training samples than
-        dimensions, there are such directions, so almost all new samples are far away.
+        A difference along a direction in which the training set does not vary counts far more than along others, unless
+        it is small beside the constant value there; `FeatureStatistics.distance_map` has the details. If there are
+        fewer training samples than dimensions, there are such directions, so almost all new samples are far away.
         """
         features, statistics = self._checked(features), self._fitted_statistics()
         _check_finite(features)
