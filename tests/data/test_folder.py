@@ -237,3 +237,10 @@ def test_a_class_name_that_is_not_utf_8(tmp_path: Path) -> None:
     (row,) = check_data(tmp_path)
     assert not row.ok
     assert "need UTF-8" in row.found
+
+
+def test_folders_that_are_nested_too_deeply_are_rejected(tmp_path):
+    folder = tmp_path / "photos" / "a" / Path(*["x"] * 150)
+    folder.mkdir(parents=True)
+    with pytest.raises(InputError, match="100 levels"):
+        load_data(tmp_path / "photos")

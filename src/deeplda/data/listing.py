@@ -24,6 +24,8 @@ _PART_NAMES: dict[PartName, tuple[str, ...]] = {
 # A folder with one of these files is a run or a sweep; a new one has only its lock.
 _OUTPUT_FILES = ("run.toml", "sweep.toml", ".lock")
 _MOST_SUFFIXES = 10
+# os.walk is recursive and takes longer with every level.
+_DEEPEST = 100
 
 
 @dataclass(frozen=True)
@@ -123,9 +125,14 @@ def _listed(folder: Path, roots: dict[PartName, Path]) -> Listing:
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    """Yield all files in a folder and its subfolders except hidden ones, runs and sweeps."""
+    """Yield all files in a folder and its subfolders except hidden ones, runs and sweeps.
+
+    Raises InputError if the subfolders are nested too deeply.
+    """
     visited: set[Path] = set()
     for where, below, names in os.walk(folder, followlinks=True):
+        if len(Path(where).parts) - len(folder.parts) > _DEEPEST:
+            raise InputError(f"{folder} has more than {_DEEPEST} levels of folders: move the images further up")
         real = Path(where).resolve()
         if real in visited:
             below.clear()
