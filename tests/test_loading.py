@@ -250,3 +250,10 @@ def test_a_file_that_may_not_be_read(saved, monkeypatch, name):
     monkeypatch.setattr(os, "open", forbid)
     with pytest.raises(InputError, match=rf"{name} cannot be read \(Permission denied\): ask its owner"):
         load(saved)
+
+
+def test_class_ids_that_are_not_positions_of_classes(saved):
+    name = next(name for name in load_file(saved / "weights.safetensors") if name.endswith(".classes"))
+    change_weights(saved, **{name: load_file(saved / "weights.safetensors")[name] + 1})
+    with pytest.raises(InputError, match="positions of the classes"):
+        load(saved)

@@ -116,6 +116,9 @@ def _check_values(state: dict[str, Tensor], file: Path) -> None:
             raise InputError(f"{name!r} in {file} is not positive: train again")
         if name.endswith(".calibration.uniform_share") and not 0 <= tensor < 1:
             raise InputError(f"{name!r} in {file} is not between 0 and 1: train again")
+        is_classes = name.startswith("predictors.") and name.endswith(".classes")
+        if is_classes and not torch.equal(tensor, torch.arange(len(tensor))):
+            raise InputError(f"{name!r} in {file} is not 0, 1, ..., the positions of the classes: train again")
         if name.endswith(".calibration.samples") and not tensor >= 0:
             raise InputError(f"{name!r} in {file} is negative: train again")
 

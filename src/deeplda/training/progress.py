@@ -170,7 +170,7 @@ class TensorBoardProgress(Progress):
             # The autoencoder that is trained first for subclasses is shown as a separate run.
             output = self._open.enter_context(output.subfolder("autoencoder"))
         # TensorBoard recognises the files by their names and reads them in alphabetical order.
-        name = f"events.out.tfevents.{int(time.time()):010d}.{secrets.token_hex(8)}"
+        name = f"events.out.tfevents.{time.time_ns():020d}.{secrets.token_hex(8)}"
         self._events = RecordWriter(self._open.enter_context(output.create(name)))
         # Events that an earlier process wrote after the checkpoint are purged.
         step = counters.epoch + 1
