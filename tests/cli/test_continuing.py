@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from command import in_this_process
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
@@ -50,19 +51,8 @@ def home(trained, tmp_path, capsys, monkeypatch):
     return tmp_path
 
 
-def command(capsys, *arguments):
-    """Run a command in this process, and return its exit code, stdout and stderr."""
-    code = 0
-    try:
-        main([str(argument) for argument in arguments])
-    except SystemExit as stopped:
-        code = stopped.code
-    shown = capsys.readouterr()
-    return code, shown.out, shown.err
-
-
 def refused(capsys, *arguments):
-    code, shown, errors = command(capsys, "train", *arguments)
+    code, shown, errors = in_this_process(capsys, "train", *arguments)
     (line,) = errors.splitlines()
     assert (code, shown, line[:9]) == (2, "", "deeplda: ")
     return line
@@ -96,7 +86,7 @@ def test_a_grown_folder_with_a_new_class(trained, capsys):
     assert after == before.model_copy(update=started)
     assert json.loads((b / "model" / "model.json").read_text())["class_names"] == ["dark", "light", "mid"]
     # Both are evaluated on the same images of the classes that the first one knows.
-    scores = [json.loads(command(capsys, "evaluate", run, "--json")[1]) for run in (a, b)]
+    scores = [json.loads(in_this_process(capsys, "evaluate", run, "--json")[1]) for run in (a, b)]
     assert scores[0]["n"] == sum(map(sum, scores[1]["confusion"][:2]))
     assert scores[1]["n"] == len(parts(b)["test"])
 
@@ -104,7 +94,7 @@ def test_a_grown_folder_with_a_new_class(trained, capsys):
 def test_it_says_which_layers_were_kept_and_starts_with_them(home, capsys, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("deeplda.training.pipeline.train", stopped)
-        code, _, errors = command(capsys, "train", "photos", "--start-from", "runs/a", *run_to(home, "b"))
+        code, _, errors = in_this_process(capsys, "train", "photos", "--start-from", "runs/a", *run_to(home, "b"))
     assert code == 130
     lines = errors.splitlines()
     assert f"starting from {home / 'runs' / 'a'}: kept the layers features; reinitialised output" in lines
@@ -126,33 +116,33 @@ def test_a_run_that_was_killed_ends_in_the_same_bytes(trained, home, capsys, mon
     new = ("photos", "--start-from", "runs/a", "--quiet", *run_to(home, "b"))
     with monkeypatch.context() as patch:
         patch.setattr(f"deeplda.training.pipeline.{moment}", stopped)
-        assert command(capsys, "train", *new)[0] == 130
+        assert in_this_process(capsys, "train", *new)[0] == 130
     (home / "runs" / "a").rename(home / "moved")
     resume = ("--resume", "--quiet", *run_to(home, "b"))
     repeated = (*new, "--resume")
     if moment == "build_trainee":
-        assert "with whose weights this run starts, does not exist" in refused(capsys, *resume)
+        assert "which this run starts from, does not exist" in refused(capsys, *resume)
         shutil.copytree(home / "moved", home / "runs" / "a")
         file = home / "runs" / "a" / "model" / "weights.safetensors"
         state = load_file(file)
         state["network.features.0.weight"][0, 0, 0, 0] += 1e-3
         save_file(state, file)
-        assert "no longer has the weights with which this run was started" in refused(capsys, *resume)
+        assert "no longer contains the weights that this run was started from" in refused(capsys, *resume)
         file.write_bytes((home / "moved" / "model" / "weights.safetensors").read_bytes())
     # The whole command may be repeated, whether or not the first run is still there.
-    assert command(capsys, "train", *(repeated if moment == "train" else resume))[0] == 0
+    assert in_this_process(capsys, "train", *(repeated if moment == "train" else resume))[0] == 0
     assert weights(home / "runs" / "b") == weights(trained / "runs" / "b")
     assert metrics(home / "runs" / "b") == metrics(trained / "runs" / "b")
 
 
 def test_a_run_is_repeated_from_its_settings(trained, home, capsys):
     recipe = trained / "runs" / "b" / "run.toml"
-    assert command(capsys, "train", "--recipe", recipe, "--quiet", *run_to(home, "c"))[0] == 0
+    assert in_this_process(capsys, "train", "--recipe", recipe, "--quiet", *run_to(home, "c"))[0] == 0
     assert weights(home / "runs" / "c") == weights(trained / "runs" / "b")
     assert f"deeplda train --recipe {home / 'runs' / 'c' / 'run.toml'}" in (home / "runs/c/report.html").read_text()
     changed = recipe.read_text().replace('start_hash = "', 'start_hash = "0')
     (home / "changed.toml").write_text(changed)
-    assert "no longer has the weights" in refused(capsys, "--recipe", "changed.toml", *run_to(home, "d"))
+    assert "no longer contains the weights" in refused(capsys, "--recipe", "changed.toml", *run_to(home, "d"))
     assert not (home / "runs" / "d").exists()
 
 
@@ -160,10 +150,10 @@ def test_model_folders_files_and_other_settings(home, capsys):
     for number, start in enumerate(("runs/a/model", "runs/a/model/weights.safetensors")):
         own = SMALL[:-1] if start.endswith("tensors") else ("--epochs", "1", "--batch-size", "20")
         new = ("photos", "--start-from", start, *own, *run_to(home, f"b{number}"))
-        code, _, errors = command(capsys, "train", *new)
+        code, _, errors = in_this_process(capsys, "train", *new)
         assert (code, "kept the layers features; reinitialised output" in errors) == (0, True)
         assert "the test set may contain samples that" in errors
-    code, _, errors = command(
+    code, _, errors = in_this_process(
         capsys, "train", "photos", "--start-from", "runs/a", "--embedding-dim", "5", "--objective", "cce",
         "--epochs", "1", *run_to(home, "cce"),
     )  # fmt: skip
@@ -189,9 +179,13 @@ def test_what_cannot_be_started_from_is_one_sentence(home, capsys, options, says
 
 
 def test_code_is_run_only_if_it_is_named(home, capsys):
+    (home / "trap.py").write_text("open('sprung', 'w')\n")
+    settings = home / "runs" / "a" / "run.toml"
+    settings.write_text('network = "trap:make"\n' + settings.read_text())
+    assert in_this_process(capsys, "train", "photos", "--start-from", "runs/a", "--quiet", *run_to(home, "c"))[0] == 0
+    assert RunConfig.of(home / "runs" / "c").network == "convnet-small"
     card = home / "runs" / "a" / "model" / "model.json"
     card.write_text(card.read_text().replace('"convnet-small"', '"trap:make"'))
-    (home / "trap.py").write_text("open('sprung', 'w')\n")
     line = refused(capsys, "photos", "--start-from", "runs/a", *run_to(home, "b"))
     assert "'trap:make', which is not run without your permission: pass --network trap:make" in line
     assert not (home / "sprung").exists()
@@ -199,7 +193,7 @@ def test_code_is_run_only_if_it_is_named(home, capsys):
 
 def test_a_finished_run_is_extended(home, capsys):
     before = metrics(home / "runs" / "a")
-    code, _, errors = command(capsys, "train", "--resume", "--epochs", "5", *run_to(home, "a"))
+    code, _, errors = in_this_process(capsys, "train", "--resume", "--epochs", "5", *run_to(home, "a"))
     assert code == 0
     what = "is extended from 3 to 5 epochs: epochs 4 to 5 have the learning rates of a one-cycle run of 5 epochs"
     assert f"{what}, starting at 0.016" in errors
@@ -210,12 +204,12 @@ def test_a_finished_run_is_extended(home, capsys):
     assert [row["learning_rate"] > 0 for row in rows[3:5]] == [True, True]
     assert "5 epochs" in (home / "runs" / "a" / "report.html").read_text()
     # Once more, it is finished. The same settings from the start give the same run.
-    assert "is already finished" in command(capsys, "train", "--resume", "--epochs", "5", *run_to(home, "a"))[2]
+    assert "is already finished" in in_this_process(capsys, "train", "--resume", "--epochs", "5", *run_to(home, "a"))[2]
     assert "was started with epochs 3, not 4" in refused(capsys, "--resume", "--epochs", "4", *run_to(home, "a"))
-    assert "is already finished" in command(capsys, "train", "--resume", "--epochs", "3", *run_to(home, "a"))[2]
+    assert "is already finished" in in_this_process(capsys, "train", "--resume", "--epochs", "3", *run_to(home, "a"))[2]
     photos(home / "first", range(60))
     again = ("first", "--recipe", "runs/a/run.toml", "--quiet", *run_to(home, "again"))
-    assert command(capsys, "train", *again)[0] == 0
+    assert in_this_process(capsys, "train", *again)[0] == 0
     assert weights(home / "runs" / "again") == weights(home / "runs" / "a")
     assert metrics(home / "runs" / "again") == rows
 
@@ -225,8 +219,8 @@ def test_an_unfinished_run_is_extended_and_resumed_to_the_same_bytes(home, capsy
     """Whether it is stopped before or after the first stretch ends, and when it is asked for more."""
     photos(home / "first", range(60))
     whole = ("first", *SMALL, "--flip")
-    command(capsys, "train", *whole, *run_to(home, "whole"))
-    command(capsys, "train", "--resume", "--epochs", "5", "--quiet", *run_to(home, "whole"))
+    in_this_process(capsys, "train", *whole, *run_to(home, "whole"))
+    in_this_process(capsys, "train", "--resume", "--epochs", "5", "--quiet", *run_to(home, "whole"))
 
     from deeplda.training import loop
 
@@ -241,12 +235,14 @@ def test_an_unfinished_run_is_extended_and_resumed_to_the_same_bytes(home, capsy
 
     with monkeypatch.context() as patch:
         patch.setattr(loop, "_next_epoch", stop_at(1))
-        assert command(capsys, "train", *whole, *run_to(home, "cut"))[0] == 130
+        assert in_this_process(capsys, "train", *whole, *run_to(home, "cut"))[0] == 130
     if stop_after == 4:
         with monkeypatch.context() as patch:
             patch.setattr(loop, "_next_epoch", stop_at(4))
-            assert command(capsys, "train", "--resume", "--epochs", "5", "--quiet", *run_to(home, "cut"))[0] == 130
-    assert command(capsys, "train", "--resume", "--epochs", "5", "--quiet", *run_to(home, "cut"))[0] == 0
+            assert (
+                in_this_process(capsys, "train", "--resume", "--epochs", "5", "--quiet", *run_to(home, "cut"))[0] == 130
+            )
+    assert in_this_process(capsys, "train", "--resume", "--epochs", "5", "--quiet", *run_to(home, "cut"))[0] == 0
     assert weights(home / "runs" / "cut") == weights(home / "runs" / "whole")
     assert metrics(home / "runs" / "cut") == metrics(home / "runs" / "whole")
 
@@ -256,9 +252,9 @@ def test_a_run_that_stopped_early_is_extended(home, capsys):
     photos(home / "first", range(60))
     stops = ("--epochs", "20", "--schedule", "halving", "--patience", "1")
     new = ("first", *SMALL[2:], *stops, *run_to(home, "early"))
-    assert command(capsys, "train", *new)[0] == 0
+    assert in_this_process(capsys, "train", *new)[0] == 0
     assert metrics(home / "runs" / "early")[-1]["epochs"] < 19
-    assert command(capsys, "train", "--resume", "--epochs", "24", "--quiet", *run_to(home, "early"))[0] == 0
+    assert in_this_process(capsys, "train", "--resume", "--epochs", "24", "--quiet", *run_to(home, "early"))[0] == 0
     summary = metrics(home / "runs" / "early")[-1]
     assert 20 < summary["epochs"] <= 24
 
@@ -270,7 +266,7 @@ def test_the_best_epoch_is_kept_if_no_later_one_is_better(home, capsys, monkeypa
     monkeypatch.setattr(loop, "_next_epoch", lambda c, score, t: next_epoch(c, score if c.epoch < 3 else 0.0, t))
     before = (home / "runs" / "a" / "checkpoints" / "best" / "state.safetensors").read_bytes()
     best = metrics(home / "runs" / "a")[-1]["best_epoch"]
-    assert command(capsys, "train", "--resume", "--epochs", "5", "--quiet", *run_to(home, "a"))[0] == 0
+    assert in_this_process(capsys, "train", "--resume", "--epochs", "5", "--quiet", *run_to(home, "a"))[0] == 0
     assert metrics(home / "runs" / "a")[-1]["best_epoch"] == best
     assert (home / "runs" / "a" / "checkpoints" / "best" / "state.safetensors").read_bytes() == before
 

@@ -25,9 +25,9 @@ from deeplda.training.config import RunConfig, settings_in
 from deeplda.training.run_folder import has_checkpoint, split_of, started_on
 from deeplda.training.trainee import Classifier
 
-# Settings of the earlier run that say how it came about.
+# Settings that only say how the earlier run itself was trained.
 _NOT_INHERITED = ("start_from", "start_hash", "extended_to")
-# What the names of weights start with in the module that is trained.
+# Prefixes of the names of weights in the module that is trained.
 _NETWORK, _HEAD = "network.", "head."
 
 
@@ -55,7 +55,8 @@ def inherited_settings(path: Path, *, data: object, network: object) -> dict[str
     if (path / "run.toml").exists():
         own = settings_in(path / "run.toml")
         RunConfig.parse(own, str(path / "run.toml"))
-        settings |= own
+        # The network is that of the model, whose code the user has named, whatever run.toml says.
+        settings |= own | {"network": card.network}
     elif card.embedding_dim != len(card.class_names):
         settings["embedding_dim"] = card.embedding_dim
     source, shape = data or settings.get("data"), card.sample_shape
@@ -72,11 +73,11 @@ def starting_weights(config: RunConfig, folder: Path) -> StartingWeights | None:
     if config.start_from is None or has_checkpoint(folder):
         return None
     if not config.start_from.exists():
-        what = f"{config.start_from}, with whose weights this run starts, does not exist"
+        what = f"{config.start_from}, which this run starts from, does not exist"
         raise InputError(f"{what}: restore it, or start a new run with --start-from")
     found = StartingWeights.read(config.start_from, config.network)
     if config.start_hash not in (None, found.digest):
-        what = f"{config.start_from} no longer has the weights with which this run was started"
+        what = f"{config.start_from} no longer contains the weights that this run was started from"
         raise InputError(f"{what}: restore them, or start a new run with --start-from")
     return found
 
@@ -129,7 +130,7 @@ class StartingWeights:
 
     @classmethod
     def read(cls, path: Path, network: str | None) -> StartingWeights:
-        """Read weights; `network` permits to run the code of a custom network. Raises InputError if that fails."""
+        """Read weights; a custom network is built only if `network` names its code. Raises InputError if that fails."""
         if not path.is_dir():
             state = read_tensors(path)
             if "normalisation.mean" in state:  # the weights of a whole model
