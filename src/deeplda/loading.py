@@ -36,8 +36,7 @@ def load(path: str | Path, *, network: str | nn.Module | None = None, device: st
     Raises InputError if there is no model or it is damaged. The sizes in model.json are compared with the sizes of the
     stored weights before any memory is allocated for them, except for a network of your own, which your code builds.
     """
-    path = expanded(path)
-    folder = path / "model" if (path / "run.toml").exists() or (path / "model").is_dir() else path
+    folder = model_folder(expanded(path))
     with unchanged(folder):
         card, state = _read(folder, network)
     _check_sizes(card, state, folder, own_network=isinstance(network, nn.Module) or ":" in card.network)
@@ -46,6 +45,11 @@ def load(path: str | Path, *, network: str | nn.Module | None = None, device: st
     model = _empty_model(card, network)
     _load_weights(model, state, folder / "weights.safetensors")
     return model._place(torch.device(device)).eval()
+
+
+def model_folder(path: Path) -> Path:
+    """Return the folder of the model in a run folder; a model folder is returned unchanged."""
+    return path / "model" if (path / "run.toml").exists() or (path / "model").is_dir() else path
 
 
 def _read(folder: Path, network: str | nn.Module | None) -> tuple[ModelCard, dict[str, Tensor]]:

@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
+from command import in_this_process
 from PIL import Image
 
 from deeplda.cli import main
@@ -44,19 +45,8 @@ def home(trained, tmp_path, capsys):
     return tmp_path
 
 
-def run(capsys, *arguments):
-    """Run a command in this process, and return its exit code, stdout and stderr."""
-    code = 0
-    try:
-        main([str(argument) for argument in arguments])
-    except SystemExit as stopped:
-        code = stopped.code
-    shown = capsys.readouterr()
-    return code, shown.out, shown.err
-
-
 def scores(capsys, *arguments):
-    code, shown, errors = run(capsys, "evaluate", *arguments, "--json")
+    code, shown, errors = in_this_process(capsys, "evaluate", *arguments, "--json")
     assert code == 0, errors
     return json.loads(shown), errors
 
@@ -75,9 +65,9 @@ def test_a_grown_folder_is_scored_on_images_that_were_not_trained_on(home, capsy
     assert tested < after["n"] < tested + 20
     assert {"split", "n", "accuracy", "predictors", "confusion", "class_names"} <= set(after)
     assert scores(capsys, home / "run", "--split", "train")[0]["n"] == 42
-    code, shown, errors = run(capsys, "report", home / "run")
+    code, shown, errors = in_this_process(capsys, "report", home / "run")
     assert (code, "wrote" in shown, "40 new images" in errors) == (0, True, True)
-    code, _, errors = run(capsys, "train", "--resume", "--run", home / "run")
+    code, _, errors = in_this_process(capsys, "train", "--resume", "--run", home / "run")
     assert code == 0
     assert "is already finished" in errors
     assert "has changed since (40 new images, 0 removed, 0 changed); to use it, train a new run" in errors
@@ -91,16 +81,16 @@ def test_an_interrupted_run_resumes_on_its_own_images(trained, home, capsys, mon
 
     with monkeypatch.context() as patch:
         patch.setattr("deeplda.training.pipeline.train", stopped)
-        assert run(capsys, *command)[0] == 130
+        assert in_this_process(capsys, *command)[0] == 130
     photos(home / "photos", range(60, 70))
     file = home / "photos" / "dark" / "000.png"
     content = file.read_bytes()
     save(file, 999, 80)
-    code, _, errors = run(capsys, *command, "--resume")
+    code, _, errors = in_this_process(capsys, *command, "--resume")
     assert code == 2
     assert "has changed since the run started (1 image changed, such as dark/000.png)" in errors
     file.write_bytes(content)
-    assert run(capsys, *command, "--resume")[0] == 0
+    assert in_this_process(capsys, *command, "--resume")[0] == 0
     for name in ("model/weights.safetensors", "split.jsonl"):
         assert (home / "stopped" / name).read_bytes() == (trained / "run" / name).read_bytes()
 
@@ -114,7 +104,7 @@ def test_runs_without_a_stored_split_keep_the_seeded_one(home, capsys):
 
 def test_a_damaged_split_is_one_sentence(home, capsys):
     (home / "run" / "split.jsonl").write_text("{}\n")
-    code, shown, errors = run(capsys, "evaluate", home / "run")
+    code, shown, errors = in_this_process(capsys, "evaluate", home / "run")
     assert (code, shown) == (2, "")
     assert "split.jsonl is damaged" in errors
     assert len(errors.splitlines()) == 1
@@ -164,7 +154,7 @@ def test_evaluate_on_the_test_part_of_another_folder(home, capsys):
 )
 def test_other_data_that_cannot_be_used(home, capsys, monkeypatch, data, says):
     monkeypatch.chdir(home)
-    code, shown, errors = run(capsys, "evaluate", "run", *data)
+    code, shown, errors = in_this_process(capsys, "evaluate", "run", *data)
     assert (code, shown) == (2, "")
     assert says in errors
 
@@ -172,9 +162,9 @@ def test_other_data_that_cannot_be_used(home, capsys, monkeypatch, data, says):
 def test_groups_and_wrong_patterns(home, capsys):
     command = ("train", home / "photos", *SMALL, "--quiet", "--run", home / "grouped")
     for pattern, says in (("(", "need a regular expression"), ("person", "found in none of 60 file names")):
-        code, _, errors = run(capsys, *command, "--group-by", pattern)
+        code, _, errors = in_this_process(capsys, *command, "--group-by", pattern)
         assert (code, says in errors) == (2, True)
-    assert run(capsys, *command, "--group-by", r"^0\d")[0] == 0
+    assert in_this_process(capsys, *command, "--group-by", r"^0\d")[0] == 0
     lines = [json.loads(line) for line in (home / "grouped" / "split.jsonl").read_text().splitlines()[1:]]
     parts = {}
     for line in lines:

@@ -283,6 +283,12 @@ def test_invalid_settings_are_rejected():
         definition.config(next(iter(definition.trials().values())))
 
 
+@pytest.mark.parametrize("settings", [{"start_from": "runs/a"}, {"extended_to": (40,)}])
+def test_trials_start_anew(settings):
+    with pytest.raises(InputError, match="omit start_from and extended_to"):
+        SweepDefinition(grid={"seed": [0]}).config(settings)
+
+
 def test_the_default_data_is_that_of_a_run():
     assert grid(seed=[0]).data == RunConfig().data
 

@@ -52,6 +52,7 @@ from deeplda.training.config import RunConfig
 from deeplda.training.pipeline import run_to_end
 from deeplda.training.progress import Progress
 from deeplda.training.run_folder import read_metrics
+from deeplda.training.start_from import StartingWeights, inherited_settings
 from deeplda.training.subclass_stage import read_clusters
 
 
@@ -244,6 +245,28 @@ def model_card():
 def model_weights():
     valid = _model_files()
     return Reader(valid, in_file("weights.safetensors", tensor_lies(valid["weights.safetensors"])), _use)
+
+
+def weights_to_start_from():
+    """A run whose weights another one starts from, and the file of weights alone."""
+    model = _model_files()
+    valid = {f"model/{name}": content for name, content in model.items()}
+    valid["run.toml"] = RunConfig(data="digits", network="mlp", width=0.02).to_toml().encode()
+    lies = st.one_of(
+        in_file("model/model.json", json_lies(model["model.json"])),
+        in_file("model/weights.safetensors", tensor_lies(model["weights.safetensors"])),
+        in_file("run.toml", bytes_changed(valid["run.toml"])),
+    )
+    card = ModelCard.model_validate_json(model["model.json"])
+
+    def read(at):
+        for path in (at, at / "model", at / "model" / "weights.safetensors"):
+            inherited_settings(path, data=None, network=None)
+            start = StartingWeights.read(path, None)
+            assert len(start.digest) == 32
+            start.require_fit(card)
+
+    return Reader(valid, lies, read)
 
 
 def autoencoder():
@@ -512,7 +535,7 @@ def sweep_results():
 
 OF_DATA_AND_MODELS = (
     archive, cifar10, cifar10n, mnist, stl10, npz, images,
-    model_card, model_weights, autoencoder, classifier,
+    model_card, model_weights, weights_to_start_from, autoencoder, classifier,
 )  # fmt: skip
 OF_RUNS_AND_SWEEPS = (
     run_toml, recipe, stored_split, metrics, run_folder, checkpoint_manifest, checkpoint_tensors, subclasses,

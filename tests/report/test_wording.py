@@ -35,10 +35,15 @@ SUMMARY = SummaryRow(validation=None, test=TEST, class_names=["a", "b"], epochs=
 )
 def test_the_command_means_the_same_settings(settings):
     config = RunConfig(**settings)
-    _, bound, _ = app.parse_args(shlex.split(wording.command(config))[1:], exit_on_error=False)
+    _, bound, _ = app.parse_args(shlex.split(wording.command(config, Path("run")))[1:], exit_on_error=False)
     given = bound.arguments.get("config")
     chosen = {name: getattr(given, name) for name in given.model_fields_set} if given else {}
     assert RunConfig(data=bound.arguments["data"], **chosen) == config
+
+
+@pytest.mark.parametrize("settings", [{"start_from": "runs/a"}, {"extended_to": (40,)}])
+def test_what_no_options_can_express_is_repeated_from_its_file(settings):
+    assert wording.command(RunConfig(**settings), Path("my runs/b")) == "deeplda train --recipe 'my runs/b/run.toml'"
 
 
 def test_headings():
@@ -56,7 +61,7 @@ def test_headings():
 
 
 def test_the_defaults_of_an_objective_are_not_repeated():
-    assert wording.command(RunConfig(objective="rdlda")) == "deeplda train digits --objective rdlda"
+    assert wording.command(RunConfig(objective="rdlda"), Path("run")) == "deeplda train digits --objective rdlda"
     assert wording.chosen_settings(RunConfig(objective="rdlda", alpha=0.5)) == {"objective": "rdlda", "alpha": 0.5}
 
 

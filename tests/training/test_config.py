@@ -12,7 +12,8 @@ from deeplda.training.optim import learning_rate
 
 
 def test_toml_is_read_back_as_written(tmp_path):
-    config = RunConfig(data='a "strange" näme\\', alpha=0.25, epsilon=math.inf, patience=3, data_dir=tmp_path, lam=1e-9)
+    more = {"start_from": tmp_path / "a", "start_hash": "1f", "extended_to": (40, 50)}
+    config = RunConfig(data='a "strange" näme\\', epsilon=math.inf, patience=3, data_dir=tmp_path, lam=1e-9, **more)
     (tmp_path / "run.toml").write_text(config.to_toml())
     assert RunConfig.read(tmp_path / "run.toml") == config
 
@@ -35,6 +36,8 @@ def test_any_name_of_data_survives(name):
         ('objective = "dlda"\nalpha = 0.5', "dlda has no alpha"),
         ('scatter = "dorfer"\nstatistic = "wilks"', "scatter is 'dorfer'"),
         ("train_on_all = true\npatience = 3", "patience needs the validation set"),
+        ("epochs = 20\nextended_to = [30, 25]", r"extended_to is \[30, 25\]: need ascending numbers above epochs"),
+        ("epochs = 20\nextended_to = [20]", r"extended_to is \[20\]: need ascending numbers above epochs"),
     ],
 )
 def test_mistakes_are_named_on_one_line(tmp_path, text, message):
@@ -92,6 +95,13 @@ def test_lda_and_joint_share_alpha_and_statistic():
     assert merged(quick, {"objective": "rdlda"}) == {"objective": "rdlda", "lam": 0.1}
     assert merged(quick, {"objective": "gce"}) == {"objective": "gce", "lam": 0.1}
     assert merged({"statistic": "pillai"}, {"objective": "joint"}) == {"objective": "joint", "statistic": "pillai"}
+
+
+def test_an_extension_belongs_to_its_epochs_and_a_hash_to_its_weights():
+    base = {"epochs": 20, "extended_to": (30,), "start_from": "a", "start_hash": "1f"}
+    assert merged(base, {"lam": 0.1}) == base | {"lam": 0.1}
+    assert merged(base, {"epochs": 40}) == {"epochs": 40, "start_from": "a", "start_hash": "1f"}
+    assert merged(base, {"start_from": "b"}) == {"epochs": 20, "extended_to": (30,), "start_from": "b"}
 
 
 def test_an_autoencoder_has_no_settings_for_label_noise():

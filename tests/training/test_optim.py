@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from deeplda.networks import build_network
-from deeplda.training.config import FitConfig
+from deeplda.training.config import FitConfig, RunConfig
 from deeplda.training.optim import Muon, build_optimizer, epochs_to_half_rate, learning_rate, orthogonalised
 
 
@@ -165,6 +165,21 @@ def test_patience_waits_until_the_rate_has_fallen_to_half_its_peak(schedule, epo
     waited = epochs_to_half_rate(config)
     assert max(starts[waited:]) <= 0.501
     assert starts[waited - 1] > 0.5
+
+
+@pytest.mark.parametrize("schedule", ["one-cycle", "linear", "halving"])
+def test_each_stretch_of_an_extended_run_has_the_rates_of_a_run_of_its_length(schedule):
+    settings = {"schedule": schedule, "learning_rate": 1.0, "halve_every": 7}
+    extended = RunConfig(**settings, epochs=20, extended_to=(30, 100))
+    for epochs, steps in ((20, range(20 * 9)), (30, range(20 * 9, 30 * 9)), (100, range(30 * 9, 100 * 9))):
+        alone = RunConfig(**settings, epochs=epochs)
+        assert [learning_rate(extended, step, 9) for step in steps] == [learning_rate(alone, step, 9) for step in steps]
+
+
+def test_patience_counts_epochs_of_the_last_stretch():
+    for schedule, expected in (("one-cycle", 63), ("linear", 50), ("halving", 30)):
+        assert epochs_to_half_rate(RunConfig(schedule=schedule, epochs=20, extended_to=(30, 100))) == expected
+    assert epochs_to_half_rate(RunConfig(schedule="linear", epochs=20, extended_to=(22,))) == 20
 
 
 def test_patience_does_not_wait_for_a_schedule_without_an_end():

@@ -74,6 +74,20 @@ def test_processes_end_in_the_weights_of_one(place, objective, job):
     assert rows[0]["loss"] == pytest.approx(rows[1]["loss"], rel=1e-4)
 
 
+def test_processes_start_from_the_weights_of_one(place):
+    """Only the first process reads them."""
+    deeplda(place, "--run", "earlier")
+    for run, more in (("one", ()), ("several", ("--processes", "2"))):
+        done = deeplda(place, "--start-from", "earlier", "--seed", "1", *more, "--run", run)
+        assert done.stderr == ""
+    one, several, earlier = (weights(place, run) for run in ("one", "several", "earlier"))
+    # Weights of another seed would be unrelated.
+    both = torch.stack([run["network.layers.1.weight"].flatten() for run in (one, earlier)])
+    assert torch.corrcoef(both)[0, 1] > 0.7
+    for name, tensor in one.items():
+        torch.testing.assert_close(several[name], tensor, rtol=1e-3, atol=1e-4, msg=name)
+
+
 def test_resume_with_another_number_of_processes(place):
     environment = {**os.environ, "STEP_SECONDS": "0.05"}
     command = [sys.executable, "-m", "deeplda", "train", *SETTINGS, "--run", "run", "--processes", "2"]

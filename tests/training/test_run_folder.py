@@ -18,7 +18,7 @@ from deeplda.training import run_folder
 from deeplda.training.checkpoint import Counters, Snapshot, read_checkpoint, write_checkpoint
 from deeplda.training.config import RunConfig
 from deeplda.training.metrics import EpochRow, SummaryRow
-from deeplda.training.run_folder import find_run, open_run, read_metrics
+from deeplda.training.run_folder import find_run, open_run, read_metrics, summary_row
 from small_model import small_model
 
 
@@ -192,6 +192,32 @@ def test_other_data_or_settings_make_another_run(tmp_path):
         pytest.raises(InputError, match="of different data"),
     ):
         run.latest()
+
+
+def test_an_extended_run_keeps_its_checkpoints_and_the_text_of_its_settings(tmp_path):
+    path, config = tmp_path / "run", RunConfig(epochs=3)
+    with open_run(path, config, "data") as run:
+        run.save("last", snapshot(3))
+        run.save("best", snapshot(2))
+        run.save_model(small_model())
+        run.log(SummaryRow(epochs=3, best_epoch=2, seconds=1.0, validation=None, test=None))
+    (path / "report.html").write_text("of 3 epochs")
+    before = (path / "run.toml").read_text()
+    longer = config.extended(5)
+    assert summary_row(path, config) is not None
+    assert summary_row(path, longer) is None
+    with open_run(path, longer, "data") as run:
+        assert (run.latest().counters.epoch, run.best().counters.epoch, run.notes) == (3, 2, [])
+        run.keep_rows(3)
+        assert not (path / "report.html").exists()
+    assert (path / "run.toml").read_text() == "extended_to = [5]\n" + before
+    assert RunConfig.of(path) == longer
+    with open_run(path, longer.extended(9), "data") as run:
+        assert run.latest().counters.epoch == 3
+    assert (path / "run.toml").read_text() == "extended_to = [5, 9]\n" + before
+    for shorter in (config, longer, config.extended(7), longer.extended(9).model_copy(update={"alpha": 0.5})):
+        with pytest.raises(InputError, match="different settings"), open_run(path, shorter, "data"):
+            pass
 
 
 def test_a_run_without_checkpoints_starts_anew(tmp_path):

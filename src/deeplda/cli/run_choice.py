@@ -15,6 +15,8 @@ from deeplda.printing import say
 from deeplda.training.config import RunConfig
 
 _RUNS = Path("runs")
+# Steps in an epoch, for a learning rate to show.
+_STEPS = 1_000
 
 
 class RunChoice(NamedTuple):
@@ -107,7 +109,7 @@ def _last_folder(settings: RunConfig) -> Path:
 def _settings_in(
     folder: Path, settings: RunConfig, recipe: Collection[str], given: Collection[str], *, resume: bool
 ) -> RunConfig:
-    """Return the settings of the run to resume in `folder`, or `settings` for a new run."""
+    """Return the settings of the run to resume in `folder`, with more epochs if given, or `settings` for a new run."""
     from deeplda.training.run_folder import require_usable
 
     if folder.exists() and not folder.is_dir():
@@ -127,9 +129,23 @@ def _settings_in(
     existing = RunConfig.read(folder / "run.toml")
     if ":" in (existing.network or "") and settings.network != existing.network:
         raise code_not_run(folder, str(existing.network), f"pass --network {existing.network}")
-    for name in sorted({*recipe, *given}):
+    is_longer = "epochs" in given and settings.epochs > existing.stretches[-1]
+    allowed = {"epochs"} if is_longer or settings.epochs == existing.stretches[-1] else set()
+    for name in sorted({*recipe, *given} - allowed):
         if (before := getattr(existing, name)) != (now := getattr(settings, name)):
             do = f"omit {name}" if name in given else f"resume it with deeplda train --resume --run {folder}"
             what = f"{folder} was started with {name} {before}, not {now}"
             raise InputError(f"{what}: {do}, or choose another --run folder")
-    return existing
+    return _extended(folder, existing, settings.epochs) if is_longer else existing
+
+
+def _extended(folder: Path, existing: RunConfig, epochs: int) -> RunConfig:
+    """Return the settings of a run with more epochs, after telling the user what the added ones are."""
+    from deeplda.training.optim import learning_rate
+
+    found, end = existing.extended(epochs), existing.stretches[-1]
+    # The rate depends on the step, but hardly on the number of steps in an epoch.
+    rate = learning_rate(found, end * _STEPS, _STEPS)
+    what = f"{folder} is extended from {end} to {epochs} epochs: epochs {end + 1} to {epochs} have the learning rates"
+    say(f"note: {what} of a {found.schedule} run of {epochs} epochs, starting at {rate:.3g}", file=sys.stderr)
+    return found

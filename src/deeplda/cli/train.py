@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +16,7 @@ from deeplda.cli.shared_options import DataSource, Json, OutputPath, Quiet, Reci
 from deeplda.errors import InputError, StoppedError
 from deeplda.extras import require
 from deeplda.formatting import duration, flops
+from deeplda.io import expanded
 from deeplda.printing import say, say_json
 from deeplda.training.config import RunConfig, TrainConfig, merged, with_absolute_paths, without_effect
 
@@ -50,7 +52,9 @@ def train(
     chosen = {name: getattr(config, name) for name in config.model_fields_set}
     if data is not None:
         chosen["data"] = data
-    settings = RunConfig.parse(with_absolute_paths(merged(base, chosen)), "the settings")
+    is_there = resume and run is not None and (run / "run.toml").exists()
+    inherited = {} if is_there else _inherited(merged(base, chosen))
+    settings = RunConfig.parse(with_absolute_paths(merged(merged(inherited, base), chosen)), "the settings")
     if processes > 1 and not is_in_job():
         raise SystemExit(run_job(processes))
     stop_with_launcher()
@@ -85,6 +89,16 @@ def train(
         _print_summary(folder, finished.summary, settings)
 
 
+def _inherited(given: Mapping[str, object]) -> dict[str, object]:
+    """Return the settings of the run that a new one starts from; none if it starts anew, or repeats such a run."""
+    start = given.get("start_from")
+    if not isinstance(start, str | Path) or "start_hash" in given:
+        return {}
+    from deeplda.training.start_from import inherited_settings
+
+    return inherited_settings(expanded(start), data=given.get("data"), network=given.get("network"))
+
+
 def _progress(folder: Path, *, silent: bool, tensorboard: bool) -> Progress:
     from deeplda.training.progress import Progress, TensorBoardProgress, TerminalProgress
 
@@ -97,10 +111,11 @@ def _train(choice: RunChoice, progress: Progress, world: World) -> Finished:
     from deeplda.training.stopping import STOP_SIGNALS, asked_to_stop
 
     folder, settings, new_id = choice
-    if world.first and summary_row(folder) is not None:
+    if world.first and summary_row(folder, settings) is not None:
         progress.note(f"{folder} is already finished")
         if (changes := _changes_since(folder, settings)) is not None:
-            progress.note(f"{settings.data} has changed since ({changes}); to use it, train a new run")
+            do = f"to use it, train a new run, for example with --start-from {folder}"
+            progress.note(f"{settings.data} has changed since ({changes}); {do}")
 
     with asked_to_stop(*STOP_SIGNALS, say=progress.note) as stop:
         # Only now, because this takes a second, and a signal in between could end one process and not the others.

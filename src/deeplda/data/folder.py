@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeplda.data.dataset import Labels, Part, Source
-from deeplda.data.folder_options import FolderOptions
-from deeplda.data.folder_split import matched, split_folder
+from deeplda.data.folder_options import FolderOptions, Grown
+from deeplda.data.folder_split import matched, split_folder, split_grown
 from deeplda.data.images import Header, decode_and_digest, file_digest, in_threads, read_header
 from deeplda.data.listing import ImageFile, Listing, list_images, list_labelled
 from deeplda.data.splitting import DIGEST_DTYPE, PARTS, Digests, PartCodes, PartName
@@ -48,7 +48,8 @@ class _Samples:
 def read_folder(folder: Path, options: FolderOptions) -> Source:
     """Read all images in a folder, and split them.
 
-    The result is greyscale if every file is greyscale (a palette image counts as colour), and colour otherwise.
+    The result is greyscale if every file is greyscale (a palette image counts as colour), and colour otherwise, unless
+    an earlier run determines it.
 
     Raises InputError if the folder has no classes, a class has no images, the splits have different classes, too many
     files are broken, image sizes differ, or the images do not fit in memory; and, with an exact stored split, if the
@@ -61,9 +62,9 @@ def read_folder(folder: Path, options: FolderOptions) -> Source:
     headers, errors = _attempt_all(read_header, {file: file.path for file in listing.files})
     _check_broken(listing, errors, options)
     listing.require_all_classes(headers)
-    channels = 1 if all(header.grey for header in headers.values()) else 3
-    size = (options.image_size, options.image_size) if options.image_size else _common_size(headers)
-    samples = _decoded(listing.folder, list(headers), (channels, *size), resize=options.image_size is not None)
+    before = options.split.before if isinstance(options.split, Grown) else None
+    shape = _sample_shape(headers, options.image_size, before)
+    samples = _decoded(listing.folder, list(headers), shape, resize=bool(options.image_size or before))
     errors |= samples.errors
     _check_broken(listing, errors, options)
     listing.require_all_classes(samples.files)
@@ -72,14 +73,13 @@ def read_folder(folder: Path, options: FolderOptions) -> Source:
     if options.split == "seed":
         codes = np.array([PARTS.index(file.part) for file in samples.files], dtype=np.int8)
         return replace(_source(listing, samples, codes, listing.parts), left_out=left_out, notes=notes)
-    assignment, more = split_folder(listing, samples.files, samples.digests, options.group_by, options.seed)
+    found = listing, samples.files, samples.digests, options.group_by, options.seed
+    assignment, more = split_grown(*found, before) if before else split_folder(*found)
     return replace(
         _source(listing, samples, assignment.parts, PARTS),
         left_out=left_out,
         notes=(*notes, *more),
-        split=StoredSplit(
-            listing.class_names, (channels, *size), tuple(map(listing.relative, samples.files)), assignment
-        ),
+        split=StoredSplit(listing.class_names, shape, tuple(map(listing.relative, samples.files)), assignment),
     )
 
 
@@ -264,6 +264,16 @@ def _broken_notes(listing: Listing, errors: _Errors) -> list[str]:
         rest = f"{len(errors) - _MOST_LISTED:,} more broken files"
         notes.append(f"skipped: {rest}; deeplda data check {listing.folder} lists all of them")
     return notes
+
+
+def _sample_shape(
+    headers: Mapping[ImageFile, Header], image_size: int | None, before: StoredSplit | None
+) -> tuple[int, int, int]:
+    """Return C x H x W of the samples, where an earlier run, if there is one, determines what the user left open."""
+    channels = 1 if all(header.grey for header in headers.values()) else 3
+    if image_size:
+        return before.shape[0] if before else channels, image_size, image_size
+    return before.shape if before else (channels, *_common_size(headers))
 
 
 def _common_size(headers: Mapping[ImageFile, Header]) -> tuple[int, int]:

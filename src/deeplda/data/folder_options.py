@@ -9,8 +9,19 @@ if TYPE_CHECKING:
     from deeplda.data.stored_split import StoredSplit
 
 
-# The split that a run stored, or how to split: by content, or by a random generator, as earlier versions did.
-FolderSplit = Union["StoredSplit", Literal["content", "seed"]]
+@dataclass(frozen=True, eq=False)
+class Grown:
+    """Split a folder anew, except that images of an earlier run keep the parts that its stored split gives them.
+
+    They also get the channels and, without `image_size`, the size that they had in that run.
+    """
+
+    before: StoredSplit
+
+
+# The split that a run stored, or how to split: by content, starting from another run or not, or by a random generator,
+# as earlier versions did.
+FolderSplit = Union["StoredSplit", Grown, Literal["content", "seed"]]
 
 
 @dataclass(frozen=True)
@@ -24,7 +35,7 @@ class FolderOptions:
         seed: the seed of the split.
         group_by: a regular expression that finds the group of an image in its path within its class folder.
         split: "content" splits by content; "seed" leaves it to `dataset.complete`, as earlier versions did; a stored
-            split keeps its images in their parts.
+            split keeps its images in their parts, and so does `Grown`, which assigns all others too.
         exact: with a stored split, read exactly its images, and reject the folder if one is missing or changed.
     """
 

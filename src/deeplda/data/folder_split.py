@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,9 @@ from deeplda.data.splitting import (
     VAL,
     Assignment,
     Digests,
+    Labels,
     PartCodes,
+    PartName,
     assign_added,
     conflicting_duplicates,
     group_digests,
@@ -26,6 +29,7 @@ from deeplda.data.splitting import (
 from deeplda.data.stored_split import Changes, StoredSplit
 from deeplda.formatting import counted
 
+_SHARES: tuple[tuple[PartName, float], ...] = (("test", TEST_SHARE), ("val", VAL_SHARE))
 # The number of duplicates that are listed by name.
 _MOST_LISTED = 5
 
@@ -42,22 +46,46 @@ def split_folder(
     labels = np.array([file.label for file in files], dtype=np.int64)
     codes = _own_parts(files)
     own = np.flatnonzero(codes == TRAIN)
-    sizes = {
-        part: part_size(len(own), share) if part not in listing.parts else 0
-        for part, share in (("test", TEST_SHARE), ("val", VAL_SHARE))
-    }
-    found = split_by_content(
-        digests[own], labels[own], groups[own], seed=seed, test_size=sizes["test"], val_size=sizes["val"]
-    )
-    for code, name, kind in ((TEST, "test", "test"), (VAL, "val", "validation")):
-        if sizes[name] and not (found == code).any():
-            linked = group_by is not None or len(np.unique(digests[own])) < len(own)
-            raise too_few(listing.folder.name, len(own), len(np.unique(labels[own])), kind, linked=linked)
-    codes[own] = found
-    notes += _duplicate_notes(listing, files, digests, labels)
-    notes += _shared_notes(digests, codes, "images have the same content as a training image")
-    notes += _shared_notes(groups, codes, "images belong to a group with training images")
-    return Assignment(digests, groups, codes), notes
+    codes[own] = _split_anew(listing, digests[own], labels[own], groups[own], seed)
+    found = Assignment(digests, groups, codes)
+    return found, notes + _checked(listing, files, labels, found)
+
+
+def split_grown(
+    listing: Listing, files: Sequence[ImageFile], digests: Digests, group_by: str | None, seed: int, before: StoredSplit
+) -> tuple[Assignment, list[str]]:
+    """Split a folder for a run that starts from an earlier one, and return the parts and notes as `split_folder` does.
+
+    No image that the earlier run was trained on is tested: its images keep their parts, and added ones have the parts
+    that `matched` gives them, so that both runs are tested on the same images. A class of which the earlier run had no
+    image is split as in a new run.
+    """
+    groups, notes = _groups(files, group_by)
+    labels = np.array([file.label for file in files], dtype=np.int64)
+    changes = before.compare([listing.relative(file) for file in files], digests)
+    codes, _ = matched(listing, files, digests, before, changes, group_by=group_by, seed=seed)
+    old = changes.known | changes.changed
+    # Once more, with the groups that this run's pattern finds in the images of the earlier one.
+    known = _joined(before.assignment, Assignment(digests[old], groups[old], codes[old]))
+    before = replace(before, assignment=known)
+    codes, _ = matched(listing, files, digests, before, changes, group_by=group_by, seed=seed)
+    own = _own_parts(files)
+    fresh = (own == TRAIN) & ~np.isin(labels, labels[old])
+    others = _joined(known, Assignment(digests[~fresh], groups[~fresh], codes[~fresh]))
+    # Whatever the share, images that are linked to others go to their part.
+    parts = [
+        assign_added(others, digests[fresh], groups[fresh], seed=seed, test_share=share, val_share=0.0)
+        for share in (0.0, 1.0)
+    ]
+    codes[fresh] = parts[0]
+    if len(free := np.flatnonzero(fresh)[parts[0] != parts[1]]):
+        codes[free] = _split_anew(listing, digests[free], labels[free], groups[free], seed)
+    new = changes.sentence(int((changes.new & (codes == TEST)).sum()))
+    notes.append(f"compared with the run that this one starts from, whose images keep their parts: {new}")
+    if moved := int((codes < own).sum()):
+        notes.append(f"{counted(moved, 'image')} in val or test folders stay in the part that the earlier run used")
+    found = Assignment(digests, groups, codes)
+    return found, notes + _checked(listing, files, labels, found)
 
 
 def matched(
@@ -77,7 +105,7 @@ def matched(
     their folder or their hash. New images belong to the run only in its test part: the run was not trained on them.
     """
     groups, _ = _groups(files, group_by) if files else (without_groups(0), [])
-    shares = [0.0 if part in listing.parts else share for part, share in (("test", TEST_SHARE), ("val", VAL_SHARE))]
+    shares = _missing_shares(listing)
     linked = assign_added(stored.assignment, digests, groups, seed=seed, test_share=1.0, val_share=0.0)
     hashed = assign_added(stored.assignment, digests, groups, seed=seed, test_share=shares[0], val_share=shares[1])
     own = _own_parts(files)
@@ -94,6 +122,40 @@ def matched(
 
 def _own_parts(files: Sequence[ImageFile]) -> PartCodes:
     return np.array([PARTS.index(file.part) for file in files], dtype=np.int8)
+
+
+def _missing_shares(listing: Listing) -> tuple[float, float]:
+    """Return the shares of test and validation images to split off, 0 for a part that has a folder of its own."""
+    test, val = (0.0 if part in listing.parts else share for part, share in _SHARES)
+    return test, val
+
+
+def _split_anew(listing: Listing, digests: Digests, labels: Labels, groups: Digests, seed: int) -> PartCodes:
+    """Split images by content into training images and those parts for which there is no folder."""
+    test, val = (part_size(len(labels), share) if share else 0 for share in _missing_shares(listing))
+    return split_by_content(digests, labels, groups, seed=seed, test_size=test, val_size=val)
+
+
+def _joined(one: Assignment, other: Assignment) -> Assignment:
+    return Assignment(
+        np.concatenate([one.digests, other.digests]),
+        np.concatenate([one.groups, other.groups]),
+        np.concatenate([one.parts, other.parts]),
+    )
+
+
+def _checked(listing: Listing, files: Sequence[ImageFile], labels: Labels, found: Assignment) -> list[str]:
+    """Return notes about duplicates and groups in a split. Raises InputError if a part is empty."""
+    for code, kind in ((TEST, "test"), (VAL, "validation")):
+        if not (found.parts == code).any():
+            own = _own_parts(files) == TRAIN
+            linked = bool(found.groups.astype(bool).any()) or len(np.unique(found.digests[own])) < own.sum()
+            raise too_few(listing.folder.name, int(own.sum()), len(np.unique(labels[own])), kind, linked=linked)
+    return [
+        *_duplicate_notes(listing, files, found.digests, labels),
+        *_shared_notes(found.digests, found.parts, "images have the same content as a training image"),
+        *_shared_notes(found.groups, found.parts, "images belong to a group with training images"),
+    ]
 
 
 def _groups(files: Sequence[ImageFile], group_by: str | None) -> tuple[Digests, list[str]]:

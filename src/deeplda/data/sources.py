@@ -60,8 +60,8 @@ def load_data(
         group_by: for a folder, a regular expression that is searched in the path of each file within its class folder.
             Images for which its first capture group (or the whole match) is the same, such as those of one patient,
             stay in one set.
-        split: for a folder, the split that a run stored, which its images keep, or "seed" for the random split of
-            earlier versions.
+        split: for a folder, the split that a run stored, which its images keep, `Grown` for a new run that starts from
+            such a run, or "seed" for the random split of earlier versions.
         exact: raise an error if the folder no longer has the images of a stored split, and ignore any others.
 
     Raises:

@@ -161,7 +161,10 @@ class SweepDefinition(BaseModel):
             shared.pop("alpha", None)
         applies = "objective" in shared and objective not in ("cce", "gce")
         chosen = merged(shared, own) if applies else {**shared, **own}
-        return RunConfig.parse(with_absolute_paths(chosen), "the settings")
+        config = RunConfig.parse(with_absolute_paths(chosen), "the settings")
+        if config.start_from is not None or config.extended_to is not None:
+            raise InputError("trials of a sweep start anew and are not extended: omit start_from and extended_to")
+        return config
 
     def states_objectives(self) -> bool:
         """Return whether no trial relies on the default objective, or on an objective's default alpha or statistic."""

@@ -61,7 +61,7 @@ def diagnose(rows: Sequence[Row], config: RunConfig) -> list[Finding]:
 
 
 def _healthy(run: RunHistory) -> Finding:
-    seen = [f"The loss is finite after {len(run.epochs)} of {run.config.epochs} epochs"]
+    seen = [f"The loss is finite after {len(run.epochs)} of {run.config.stretches[-1]} epochs"]
     if run.eigenvalues:
         last = run.eigenvalues[-1]
         seen.append(f"the {len(last)} eigenvalues of the last batch range from {last[0]:.3g} to {last[-1]:.3g}")
@@ -85,7 +85,7 @@ def incomplete(run: RunHistory) -> Finding | None:
         do += f" If the message says that values are not finite, start a new run with {_lower_rate(run.config)}."
     return Finding(
         "warning" if done else "problem",
-        f"The run is not finished: {done} of {run.config.epochs} epochs are done.",
+        f"The run is not finished: {done} of {run.config.stretches[-1]} epochs are done.",
         "The metrics contain no summary, so the run was stopped, failed or is still running.",
         do,
     )
@@ -283,7 +283,7 @@ def stuck_eigenvalues(run: RunHistory) -> Finding | None:
         f"lower the learning rate: {_lower_rate(config)}, as our recipes use at most {highest:g}": rate > highest,
         "use --statistic pillai or wilks, which improve all directions at once": one_sided,
         f"raise --alpha ({config.alpha:g} here) towards 1": config.alpha < 1,
-        f"train longer (--epochs, {config.epochs} here)": True,
+        f"train longer (--epochs, {config.stretches[-1]} here)": True,
         f"try a different learning rate ({rate:g} here)": rate <= highest and not _more_steps(run),
     }
     return _problem(
@@ -387,7 +387,7 @@ def ended_early(run: RunHistory) -> Finding | None:
     return _warning(
         f"Training ended too early: the validation accuracy was still rising and reached {percent(last, 1)}.",
         f"Before the last third of the {len(run.epochs)} epochs, the highest was {percent(before, 1)}.",
-        f"Train with --epochs {2 * len(run.epochs)} or more.",
+        f"Extend the run with deeplda train --resume --run RUN --epochs {2 * len(run.epochs)}, or train a longer one.",
     )
 
 

@@ -78,7 +78,7 @@ def _repeat(run: InspectedRun) -> Html:
         "again",
         "Repeat this run",
         "With the same data, this command reproduces the run:",
-        element("pre", element("code", wording.command(run.config)), class_="command", tabindex=0),
+        element("pre", element("code", wording.command(run.config, run.path)), class_="command", tabindex=0),
         element("div", columns, class_="columns"),
         element("details", settings),
     )

@@ -55,8 +55,11 @@ def differing_settings(records: Sequence[RunRecord]) -> list[str]:
     return [name for name in settings[0] if any(other[name] != settings[0][name] for other in settings)]
 
 
-def command(config: RunConfig) -> str:
+def command(config: RunConfig, run: Path) -> str:
     """Return the command that repeats the run in a new folder."""
+    if config.start_from is not None or config.extended_to is not None:
+        # No options can express these settings completely.
+        return shlex.join(["deeplda", "train", "--recipe", str(run / "run.toml")])
     words = ["deeplda", "train", config.data]
     for name, value in chosen_settings(config).items():
         words.append(f"--{name.replace('_', '-')}")

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Collection, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -208,6 +209,11 @@ class LoopConfig(_Settings):
     device: str = Field("auto", description="cpu, cuda, cuda:1, ..., or auto, which uses cuda if it is available.")
     checkpoint_seconds: float = Field(60.0, gt=0, description="Maximum number of seconds between checkpoints.")
 
+    @property
+    def stretches(self) -> tuple[int, ...]:
+        """The epoch in which each learning-rate schedule ends, one after the other; the last one ends the run."""
+        return (self.epochs,)
+
 
 class DataSettings(_Settings):
     """The settings for reading and splitting the data."""
@@ -281,6 +287,12 @@ class FitConfig(LoopConfig, SubclassSettings, OptimizerSettings, NetworkSettings
 class TrainConfig(LabelNoiseSettings, DataSettings, FitConfig):
     """The options of `deeplda train`: all settings except the name of the data."""
 
+    start_from: Path | None = Field(
+        None,
+        description="Start with the weights of this run, model folder or .safetensors file. A run also provides the "
+        "settings that are not given here, and its images keep their parts of the split.",
+    )
+
     @model_validator(mode="after")
     def _has_validation_part(self) -> Self:
         if self.train_on_all and self.patience is not None:
@@ -306,7 +318,29 @@ class _TomlFile(_Settings):
 
 
 class RunConfig(_TomlFile, TrainConfig):
-    """The contents of run.toml."""
+    """The contents of run.toml.
+
+    Attributes:
+        start_hash: the digest of the weights that `start_from` had when the run was started.
+        extended_to: the total numbers of epochs to which the run was extended after it was started with `epochs`.
+    """
+
+    start_hash: str | None = None
+    extended_to: tuple[Whole, ...] | None = None
+
+    @model_validator(mode="after")
+    def _becomes_longer(self) -> Self:
+        if any(later <= before for before, later in pairwise(self.stretches)):
+            raise ValueError(f"extended_to is {list(self.stretches[1:])}: need ascending numbers above epochs")
+        return self
+
+    @property
+    def stretches(self) -> tuple[int, ...]:
+        return (self.epochs, *(self.extended_to or ()))
+
+    def extended(self, epochs: int) -> Self:
+        """Return the settings of this run with more epochs."""
+        return self.model_copy(update={"extended_to": (*self.stretches[1:], epochs)})
 
     @classmethod
     def of(cls, run: Path) -> Self:
@@ -358,13 +392,15 @@ def merged(base: Mapping[str, object], chosen: Mapping[str, object]) -> dict[str
     """Return `base` updated with `chosen`.
 
     If `chosen` changes the objective, alpha and statistic in `base` are dropped, so that the new objective's defaults
-    apply. Objectives lda and joint have the same LDA loss, so a change between these two keeps them.
+    apply. Objectives lda and joint have the same LDA loss, so a change between these two keeps them. Likewise, an
+    extension belongs to the epochs in `base`, and a hash to its starting weights.
     """
     before = base.get("objective", "lda")
     now = chosen.get("objective", before)
     if now != before and {now, before} != {"lda", "joint"}:
         base = {name: value for name, value in base.items() if name not in ("alpha", "statistic")}
-    return {**base, **chosen}
+    dropped = {own for name, own in (("epochs", "extended_to"), ("start_from", "start_hash")) if name in chosen}
+    return {**{name: value for name, value in base.items() if name not in dropped}, **chosen}
 
 
 def without_effect(config: TrainConfig, given: Collection[str]) -> dict[str, str]:
@@ -380,15 +416,16 @@ def unused_settings(objective: object) -> set[str]:
 
 
 def with_absolute_paths(settings: Mapping[str, object]) -> dict[str, object]:
-    """Return the settings with existing paths made absolute, so that the run can be used from any folder."""
+    """Return the settings with paths made absolute, so that the run can be used from any folder."""
     from deeplda.data import KNOWN
 
     absolute = dict(settings)
-    for name in ("data", "data_dir"):
+    for name in ("data", "data_dir", "start_from"):
         given = settings.get(name)
         if not isinstance(given, str | Path) or (name == "data" and given in KNOWN):
             continue
-        if (path := expanded(given)).exists():
+        # A resumed run does not need `start_from`, so it may be gone.
+        if (path := expanded(given)).exists() or name == "start_from":
             full = str(path.resolve())
             if not is_text(full):
                 raise InputError(f"the path {full} is not valid UTF-8: rename the file or folder")

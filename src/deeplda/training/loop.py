@@ -122,9 +122,10 @@ def run_epochs(
     start = saved - counters.seconds
     progress.start(config, data, counters, run.notes)
 
-    patience = config.epochs if config.patience is None else config.patience
+    last = config.stretches[-1]
+    patience = last if config.patience is None else config.patience
     waited_from = epochs_to_half_rate(config)
-    while counters.epoch < config.epochs and counters.epoch - max(counters.risen_epoch, waited_from) < patience:
+    while counters.epoch < last and counters.epoch - max(counters.risen_epoch, waited_from) < patience:
         sampler.set_epoch(counters.epoch)
         batches = [np.array(places) for places in sampler]
         if counters.step >= len(batches):

@@ -32,11 +32,11 @@ def learning_rate(config: LoopConfig, step: int, steps_per_epoch: int) -> float:
     It depends only on the step, so there is nothing to save or restore. "halving", the paper's schedule, halves the
     rate every `halve_every` epochs. "one-cycle" raises it linearly from a tenth of the peak rate to the peak in the
     first quarter of all steps, then lowers it linearly to 0 at the end. "linear" lowers it linearly to 0 from the first
-    step.
+    step. In a run that was extended, each stretch has the rates that a run of as many epochs has at these steps.
     """
     if config.schedule == "halving":
         return config.learning_rate * 0.5 ** (step // steps_per_epoch // config.halve_every)
-    total = config.epochs * steps_per_epoch
+    total = next(end for end in config.stretches if step < end * steps_per_epoch) * steps_per_epoch
     if config.schedule == "linear":
         return config.learning_rate * (1 - step / total)
     top = max(1, round(_RISING * total))
@@ -49,10 +49,11 @@ def epochs_to_half_rate(config: LoopConfig) -> int:
     """Return the epochs until the rate has fallen to half its peak; 0 for "halving", which is not bound to an end.
 
     A schedule that ends at 0 brings much of its accuracy while the rate falls, so scores before that say little about
-    the end.
+    the end. If a run was extended, this is an epoch of its last stretch.
     """
     share = {"one-cycle": (1 + _RISING) / 2, "linear": 0.5, "halving": 0.0}[config.schedule]
-    return math.ceil(share * config.epochs)
+    *before, end = config.stretches
+    return max(math.ceil(share * end), *before[-1:], 0)
 
 
 def build_optimizer(

@@ -10,15 +10,17 @@ from typing import NamedTuple
 from deeplda.data.dataset import Data
 from deeplda.memory import keep_freed_memory
 from deeplda.model import Model, uncalibrated_note
+from deeplda.training.checkpoint import Counters, Snapshot
 from deeplda.training.config import RunConfig
 from deeplda.training.loop import train
 from deeplda.training.metrics import SummaryRow
 from deeplda.training.parallel import ALONE, World
 from deeplda.training.preparation import check_settings, noise_note, read_data
 from deeplda.training.progress import Progress
-from deeplda.training.run_folder import MemoryRun, open_run, split_of, summary_row
+from deeplda.training.run_folder import MemoryRun, open_run, summary_row
+from deeplda.training.start_from import StartingWeights, seen_note, starting_split, starting_weights
 from deeplda.training.subclass_stage import find_subclasses, on_subclasses
-from deeplda.training.trainee import build_trainee
+from deeplda.training.trainee import build_trainee, model_card
 
 
 class Finished(NamedTuple):
@@ -48,17 +50,13 @@ def run_to_end(
 
     Raises InputError if the settings or the data cannot be used, or if another process is using the folder.
     """
-    summary = world.from_first(summary_row(folder) if world.first else None)
+    summary = world.from_first(summary_row(folder, config) if world.first else None)
     if summary is not None:
         return Finished(summary)
     keep_freed_memory()
-    with progress.status(f"reading {config.data}"):
-        # Only the first process has the run folder.
-        split = world.from_first(world.together(lambda: split_of(folder) if world.first else "content"))
-        data = world.together(lambda: read_data(config, split, exact=True))
-    if world.first and (note := noise_note(config)):
-        progress.note(note)
-    world.together(lambda: check_settings(config, data, world))
+    data, start = _read_checked(config, folder, progress, world)
+    if start is not None:
+        config = config.model_copy(update={"start_hash": start.digest})
     with ExitStack() as stack:
         stack.callback(progress.close)
         run = world.together(
@@ -82,7 +80,32 @@ def run_to_end(
             trained_on, subclasses = on_subclasses(data, clusters), clusters.map
         trainee = build_trainee(config, trained_on, subclasses=subclasses, world=world)
         stack.callback(trainee.close)
+        if start is not None:
+            progress.note(start.load_into(trainee))
+            # From here on, the run can be resumed without the weights that it started from.
+            run.save("last", Snapshot.of(trainee.trained, trainee.optimizer, Counters()))
         summary = train(config, trained_on, trainee, run, progress, stop, world)
         if world.first and (note := uncalibrated_note(trainee.model)):
             progress.note(note)
         return Finished(summary, trainee.model, data)
+
+
+def _read_checked(
+    config: RunConfig, folder: Path, progress: Progress, world: World
+) -> tuple[Data, StartingWeights | None]:
+    """Read the data and, in the first process of a run without a checkpoint, the weights to start from.
+
+    Raises InputError, before anything is written, if they cannot be read or do not fit the settings.
+    """
+    with progress.status(f"reading {config.data}"):
+        # Only the first process has the run folder.
+        start = world.together(lambda: starting_weights(config, folder) if world.first else None)
+        split = world.from_first(world.together(lambda: starting_split(config, folder) if world.first else "content"))
+        data = world.together(lambda: read_data(config, split, exact=True))
+    if world.first and (note := noise_note(config)):
+        progress.note(note)
+    world.together(lambda: check_settings(config, data, world))
+    world.together(lambda: start.require_fit(model_card(config, data)) if start else None)
+    if start is not None and (note := seen_note(config, data, split)):
+        progress.note(note)
+    return data, start

@@ -75,7 +75,7 @@ class TerminalProgress(Progress):
         )
         if counters.epoch or counters.step:
             self.note(f"resuming after epoch {counters.epoch}, step {counters.step}")
-        self._epochs, self._since = config.epochs, time.monotonic()
+        self._epochs, self._since = config.stretches[-1], time.monotonic()
         if self.console.is_terminal:
             from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
             from rich.progress import Progress as Bar

@@ -25,7 +25,7 @@ from deeplda.io import read_small, read_toml
 from deeplda.model import MODEL_FILES
 from deeplda.output_folder import InUseError, OutputFolder
 from deeplda.training.checkpoint import CHECKPOINT_FILES, Snapshot, read_checkpoint, write_checkpoint
-from deeplda.training.config import AutoencoderConfig, RunConfig
+from deeplda.training.config import AutoencoderConfig, RunConfig, as_toml
 from deeplda.training.metrics import EpochRow, Row, SummaryRow, parse_rows
 
 # Each row has a number for every pair of classes, and there may be thousands of epochs.
@@ -33,6 +33,8 @@ _LARGEST_METRICS_FILE = 2**30
 # Where the previous checkpoint is kept while a new one is put in its place. A process that is killed at this moment
 # leaves a complete checkpoint under the second name.
 _KEPT = {"last": "previous", "best": ".best.old"}
+# The line of run.toml that changes when a run is extended. It is not part of the identity of checkpoints.
+_EXTENSION = re.compile(r"^extended_to = .*\n", re.MULTILINE)
 _LIBRARIES = ("deeplda", "torch", "numpy", "scikit-learn", "safetensors")
 
 
@@ -94,7 +96,7 @@ class RunFolder:
         self.path, self._output = output.path, output
         # A checkpoint belongs to the run if the settings and the data are the same. The text of run.toml is hashed, not
         # the parsed settings, so that a later version with more settings computes the same identity.
-        settings = read_small(self.path / "run.toml").decode()
+        settings = _EXTENSION.sub("", read_small(self.path / "run.toml").decode())
         self.identity = hashlib.blake2b(f"{settings}{data_fingerprint}".encode(), digest_size=16).hexdigest()
         self.notes: list[str] = []
 
@@ -160,12 +162,15 @@ class RunFolder:
     def keep_rows(self, epochs: int) -> None:
         """Remove rows beyond `epochs` epochs, and a last row that was cut off, from metrics.jsonl before resuming.
 
-        Missing rows are reported in `notes`.
+        The report, which a run has if it was finished and then extended, is removed too. Missing rows are reported in
+        `notes`.
         """
         rows = [row for row in read_metrics(self.path) if isinstance(row, EpochRow) and row.epoch <= epochs]
         if lost := epochs - len(rows):
             self.notes.append(f"{lost} of {epochs} rows are missing from {self.path / 'metrics.jsonl'}")
         self._output.write("metrics.jsonl", "".join(row.to_json() + "\n" for row in rows))
+        if (self.path / "report.html").is_file():
+            self._output.remove("report.html")
 
     def save_model(self, model: Writeable) -> None:
         """Write the model to its folder. Raises TrainingError if the run folder was moved or replaced."""
@@ -201,7 +206,8 @@ def open_run(
 
     Without `create`, a missing folder is an InputError, because it was there before.
 
-    A new run stores `split` and the id `new_id`, by default a random one, which it keeps when its folder is moved.
+    A new run stores `split` and the id `new_id`, by default a random one, which it keeps when its folder is moved. If
+    `config` extends an existing run, this is recorded in its run.toml.
 
     Raises InputError if the folder cannot be written, if it contains anything but a run, if it was started with
     different settings or data, or if another process is using it; with `wait`, it waits for that process instead.
@@ -230,6 +236,7 @@ def open_run(
             output.write("run.toml", f'{config.to_toml()}\n[run]\nid = "{new_id or secrets.token_hex(8)}"\n')
         else:
             _require_same(path, config, data_fingerprint)
+            _record_extension(output, config)
         if "environment.json" not in output.names():
             # The split comes first: a run that has only environment.json is from a version that did not store it.
             if split is not None:
@@ -250,11 +257,22 @@ def require_usable(path: Path) -> None:
 
 
 def _require_same(path: Path, config: RunConfig | AutoencoderConfig, data_fingerprint: str) -> None:
-    if type(config).read(path / "run.toml") != config:
+    before = type(config).read(path / "run.toml")
+    if isinstance(config, RunConfig) and config.stretches[: len(before.stretches)] == before.stretches:
+        before = before.model_copy(update={"extended_to": config.extended_to})
+    if before != config:
         raise InputError(f"{path} was started with different settings: choose another --run folder")
     if started_on(path) not in (None, data_fingerprint):
         what = f"the data used by {path} has changed since the run started"
         raise InputError(f"{what}: restore the data, or choose another --run folder")
+
+
+def _record_extension(output: OutputFolder, config: RunConfig | AutoencoderConfig) -> None:
+    """Write the epochs to which a run is extended to run.toml, and leave the rest of its text as it is."""
+    text = read_small(output.path / "run.toml").decode()
+    extension = f"extended_to = {as_toml(list(config.stretches[1:]))}\n" if config.stretches[1:] else ""
+    if extension not in text:
+        output.write("run.toml", extension + _EXTENSION.sub("", text))
 
 
 def read_metrics(path: Path) -> list[Row]:
@@ -267,10 +285,21 @@ def read_metrics(path: Path) -> list[Row]:
         raise InputError(f"{path / 'metrics.jsonl'} cannot be read ({error.strerror})") from None
 
 
-def summary_row(path: Path) -> SummaryRow | None:
-    """Return the last row of a finished run, or None if the run is not finished."""
+def summary_row(path: Path, config: RunConfig | None = None) -> SummaryRow | None:
+    """Return the last row of a finished run, or None if the run is not finished.
+
+    With `config`, a run that these settings extend is not finished, even if it has a summary from before.
+    """
     last = next(reversed(read_metrics(path)), None)
-    return last if isinstance(last, SummaryRow) and (path / "model" / "model.json").exists() else None
+    if not isinstance(last, SummaryRow) or not (path / "model" / "model.json").exists():
+        return None
+    is_extended = config is not None and any(last.epochs <= end for end in config.stretches[:-1])
+    return None if is_extended else last
+
+
+def has_checkpoint(path: Path) -> bool:
+    """Return whether a run has a checkpoint to resume from, whether intact or not."""
+    return any((path / "checkpoints" / name).is_dir() for name in ("last", _KEPT["last"]))
 
 
 def run_id(path: Path) -> str | None:
