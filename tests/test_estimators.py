@@ -338,6 +338,8 @@ class TestSettings:
         ("parameters", "message"),
         [
             ({"alpha": 2}, "alpha is 2"),
+            ({"alpha": "1"}, "alpha is '1': input should be a valid number"),
+            ({"lam": True}, "lam is True: input should be a valid number"),
             ({"lam": -1.0}, "lam is -1"),
             ({"statistic": "median"}, "statistic is 'median'"),
             ({"objective": "hinge"}, "objective is 'hinge'"),
@@ -350,13 +352,14 @@ class TestSettings:
             ({"batch_size": 2.5}, "batch_size .*2.5"),
             ({"learning_rate": 0}, "learning_rate is 0"),
             ({"early_stopping": True, "validation_fraction": 1.5}, "validation_fraction .*1.5"),
+            ({"early_stopping": True, "validation_fraction": None}, "validation_fraction must be a number, got None"),
             ({"class_weight": "fair"}, "class_weight .*'fair'"),
             ({"class_weight": {0: -1.0}}, "positive finite numbers"),
             ({"device": "abacus"}, "device 'abacus'"),
         ],
     )
     def test_wrong_values_are_refused(self, iris, parameters, message):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises((ValueError, TypeError), match=message):
             DeepLDAClassifier(**parameters).fit(*iris)
 
     def test_numbers_of_numpy(self, iris):

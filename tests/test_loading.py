@@ -188,6 +188,8 @@ def test_names_of_classes_are_names(saved, tmp_path):
         ("statistics.classes", torch.zeros(10).long()),
         ("statistics.classes", torch.arange(10).double()),
         ("statistics.within", torch.full((4, 4), torch.inf).double()),
+        ("statistics.announced", torch.tensor([True, False])),
+        ("statistics.announced", torch.tensor(1.0)),
         ("predictors.hyperplanes.classes", torch.arange(10).double()),
         ("predictors.hyperplanes.weight", torch.ones(10, 4).to(torch.complex64)),
         ("network.output.weight", torch.ones(4, 32).int()),

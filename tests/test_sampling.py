@@ -140,8 +140,9 @@ MISTAKES = {
     "no labels": (([], 10), ValueError, r"labels has shape \(0,\)"),
     "2-d labels": (([[0], [1]], 10), ValueError, r"labels has shape \(2, 1\)"),
     "float labels": (([0.5, 1.0], 10), TypeError, "labels has dtype float64"),
-    "batch size 0": (([0, 1], 0), ValueError, "batch_size must be an integer >= 1"),
-    "batch size 2.5": (([0, 1], 2.5), ValueError, "batch_size must be an integer >= 1"),
+    "batch size 0": (([0, 1], 0), ValueError, "batch_size must be an integer of at least 1, got 0"),
+    "batch size 2.5": (([0, 1], 2.5), ValueError, "batch_size must be an integer of at least 1, got 2.5"),
+    "batch size '2'": (([0, 1], "2"), ValueError, "batch_size must be an integer of at least 1, got '2'"),
 }
 
 
@@ -151,10 +152,19 @@ def test_mistakes(arguments, error, message):
         StratifiedBatchSampler(*arguments)
 
 
-@pytest.mark.parametrize("rank", [-1, 2])
-def test_a_rank_that_does_not_exist(rank):
-    with pytest.raises(ValueError, match=f"got rank {rank} of 2"):
-        StratifiedBatchSampler([0, 1] * 10, 10, num_replicas=2, rank=rank)
+NOT_A_RANK = {
+    "negative": ({"rank": -1}, "rank must be an integer of at least 0, got -1"),
+    "too high": ({"rank": 2}, "got rank 2 of 2"),
+    "text": ({"rank": "0"}, "rank must be an integer of at least 0, got '0'"),
+    "number of ranks": ({"num_replicas": 0.5}, "num_replicas must be an integer of at least 1, got 0.5"),
+    "seed": ({"seed": None}, "seed must be an integer of at least 0, got None"),
+}
+
+
+@pytest.mark.parametrize(("options", "message"), NOT_A_RANK.values(), ids=NOT_A_RANK.keys())
+def test_mistaken_ranks_and_seeds(options, message):
+    with pytest.raises(ValueError, match=message):
+        StratifiedBatchSampler([0, 1] * 10, 10, **({"num_replicas": 2, "rank": 0} | options))
 
 
 def test_stratified_sample_keeps_proportions_and_every_class():

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
+from deeplda.core.options import check_number
 from deeplda.data.dataset import Part
 from deeplda.errors import InputError
 from deeplda.sampling import stratified_split
@@ -26,7 +27,8 @@ Split = tuple[NDArray[np.intp], NDArray[np.intp]]
 
 def hold_out(labels: NDArray[np.int64], fraction: float, seed: int) -> Split:
     """Return the indices of a stratified training and validation set; the training set has a sample of every class."""
-    if isinstance(fraction, bool | str) or not 0 < fraction < 1:
+    check_number("validation_fraction", fraction)
+    if not 0 < fraction < 1:
         raise InputError(f"validation_fraction must be between 0 and 1, got {fraction!r}")
     size = max(1, round(fraction * len(labels)))
     train, validation = stratified_split(labels, size, np.random.Generator(np.random.PCG64(seed)))

@@ -19,8 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from deeplda.classical.class_labels import encode_labels
-from deeplda.classical.discriminant_classifier import check_integer
-from deeplda.core.options import Scatter, StatisticName
+from deeplda.core.options import Scatter, StatisticName, check_integer
 from deeplda.data.dataset import Data, Part
 from deeplda.device import pick_device, seeded
 from deeplda.errors import InputError, code_not_run
@@ -419,7 +418,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             "seed": seed,
         }
         given = {name: value for name, value in settings.items() if value is not None}
-        config = FitConfig.parse(given, type(self).__name__)
+        config = FitConfig.parse(given, type(self).__name__, strict=True)
         choices = predictors_of(config)
         if self.predictor not in (None, *choices, *LDA_PREDICTORS):
             raise InputError(f"predictor must be None or one of {', '.join(choices)}, got {self.predictor!r}")

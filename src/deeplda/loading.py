@@ -158,7 +158,7 @@ def _is_scatter(matrix: Tensor) -> bool:
 def _checked_statistics(state: dict[str, Tensor], card: ModelCard, file: Path) -> FeatureStatistics:
     """Return the statistics stored with a model. Raises InputError if no set of features could have such values."""
     c, d = len(card.subclass_map), card.embedding_dim
-    scatters = ["within"]
+    scatters, announced = ["within"], state.get("announced", torch.tensor(True))
     shapes = {"classes": (c,), "counts": (c,), "means": (c, d), "within": (d, d), "weighted": (0,)}
     if card.scatter == "dorfer" or card.class_weight is not None:
         shapes["weighted"] = (d, d)
@@ -167,6 +167,9 @@ def _checked_statistics(state: dict[str, Tensor], card: ModelCard, file: Path) -
         set(card.predictors) == {"softmax"}
         or any(name not in state or state[name].shape != shape for name, shape in shapes.items())
         or any(state[name].dtype != torch.float64 or not state[name].isfinite().all() for name in [*shapes][1:])
+        or announced.shape != ()
+        or announced.dtype != torch.bool
+        or ("weighted" in scatters and not announced)
         or state["classes"].dtype != torch.int64
         or not torch.equal(state["classes"], torch.arange(c))
         or not (state["counts"] >= 1).all()

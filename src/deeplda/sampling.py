@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Sampler
 
+from deeplda.core.options import check_integer
+
 Indices = NDArray[np.int64]
 Labels = Sequence[int] | NDArray[Any] | Tensor
 
@@ -51,10 +53,10 @@ class _EpochBatchSampler(Sampler[list[int]], ABC):
         """Return the batches of an epoch, before they are split among the ranks."""
 
     def _check(self) -> None:
-        if self.batch_size < 1 or self.batch_size != int(self.batch_size):
-            raise ValueError(f"batch_size must be an integer >= 1, got {self.batch_size}")
-        if not 0 <= self.rank < self.num_replicas:
-            raise ValueError(f"rank must be >= 0 and < num_replicas, got rank {self.rank} of {self.num_replicas}")
+        for name, least in (("batch_size", 1), ("seed", 0), ("num_replicas", 1), ("rank", 0)):
+            check_integer(name, getattr(self, name), least)
+        if self.rank >= self.num_replicas:
+            raise ValueError(f"rank must be < num_replicas, got rank {self.rank} of {self.num_replicas}")
         least = min(map(len, self._batches(np.random.default_rng(0))))
         if least < self.num_replicas:
             raise ValueError(

@@ -174,6 +174,10 @@ def test_blocks_do_not_change_the_answer(monkeypatch):
         ({"approximation": "fourier", "kernel": "poly"}, 'need kernel "rbf"'),
         ({"n_basis": 0}, "n_basis must be an integer of at least 1, got 0"),
         ({"lam": float("nan")}, "lam is nan"),
+        ({"lam": "1"}, "lam must be a number, got '1'"),
+        ({"gamma": "1"}, "gamma must be a number, got '1'"),
+        ({"kernel": "poly", "degree": [3]}, r"degree must be a number, got \[3\]"),
+        ({"kernel": np.array(["rbf", "poly"])}, "kernel is array"),
         ({"n_components": 3}, "n_components is 3"),
         ({"priors": [1, 1]}, "need 3 positive finite numbers"),
         ({"kernel": lambda a, b: -np.abs(a @ b)}, "not positive definite"),
@@ -181,7 +185,7 @@ def test_blocks_do_not_change_the_answer(monkeypatch):
 )
 def test_bad_parameters_are_named(parameters, message):
     X, y = gaussian_batch(40, 3, 3)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         KernelLDA(**parameters).fit(X, y)
 
 

@@ -100,6 +100,16 @@ def test_shrinkage_is_scikit_learns_for_centred_samples(load, name):
 
 
 @pytest.mark.parametrize("name", ESTIMATES)
+def test_shrinkage_does_not_feel_the_unit_of_the_features(name):
+    """Squares of covariances once overflowed."""
+    X, y = gaussian_batch(40, 5, 3)
+    limit = 1e140 if name == "oas" else 1e70
+    for scale in (1 / limit, limit):
+        found = StreamingLDA(shrinkage=name).fit(X * scale, y)
+        assert found.shrinkage_ == pytest.approx(StreamingLDA(shrinkage=name).fit(X, y).shrinkage_, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ESTIMATES)
 def test_shrinkage_of_one_feature_is_zero(name):
     X, y = load_iris(return_X_y=True)
     assert StreamingLDA(shrinkage=name).fit(X[:, :1], y).shrinkage_ == 0

@@ -163,11 +163,12 @@ def test_float32_images_are_as_good():
         ({"lam": -1.0}, "lam is -1.0"),
         ({"max_iter": 0}, "max_iter must be an integer of at least 1, got 0"),
         ({"tol": -1.0}, "tol is -1.0"),
+        ({"tol": None}, "tol must be a number, got None"),
         ({"priors": [1.0, -1.0, 1.0]}, "need 3 positive finite numbers"),
     ],
 )
 def test_bad_parameters_are_named(images, parameters, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         TwoDimensionalLDA(**parameters).fit(*images)
 
 
@@ -177,5 +178,8 @@ def test_images_have_to_fit(images):
         TwoDimensionalLDA().fit(X[:, :, :, None], y)
     with pytest.raises(InputError, match=r"a row has 20 elements, but image_shape is \(3, 7\)"):
         TwoDimensionalLDA(image_shape=(3, 7)).fit(X.reshape(90, -1), y)
+    for wrong in (20, "20", (4.0, 5.0), (4, 5, 1)):
+        with pytest.raises(InputError, match=r"image_shape is .*, need images"):
+            TwoDimensionalLDA(image_shape=wrong).fit(X.reshape(90, -1), y)
     with pytest.raises(InputError, match=r"X has images of \(5, 3\), need \(5, 4\)"):
         TwoDimensionalLDA().fit(X, y).predict(X[:, :, :3])

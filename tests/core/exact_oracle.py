@@ -36,8 +36,9 @@ def exact_oracle(
     statistic: str = "wilks",
     scatter: str = "pooled",
     class_weight: str | None = None,
+    least_ridge: bool = True,
 ) -> Exact:
-    """Compute value, gradient and eigenvalues with the documented lower bound of the ridge."""
+    """Compute value, gradient and eigenvalues, with the documented lower bound of the ridge or with lam alone."""
     with mpmath.workdps(DIGITS):
         rows = np.array([[mpf(float(value)) for value in row] for row in h], dtype=object)
         classes, (n, d) = np.unique(y), h.shape
@@ -48,7 +49,9 @@ def exact_oracle(
         s_w = sum(inner[c] * (rows[y == c] - means[c]).T @ (rows[y == c] - means[c]) for c in classes)
         points = sum(outer[c] * np.outer(means[c] - mean, means[c] - mean) for c in classes)
         s_b = points + sum(own[c] * (rows[y == c] - means[c]).T @ (rows[y == c] - means[c]) for c in classes)
-        ridge = _ridge(s_w.diagonal(), points.diagonal(), list(means.values()), lam)
+        ridge = np.array([mpf(lam)] * d, dtype=object)
+        if least_ridge:
+            ridge = _ridge(s_w.diagonal(), points.diagonal(), list(means.values()), lam)
         regularised = alpha * s_w + (1 - mpf(alpha)) * np.diag(s_w.diagonal()) + np.diag(ridge)
         v, e = _eigenvalues(s_b, regularised)
         m = min(d, len(classes) - 1)
@@ -80,7 +83,7 @@ def _ridge(variances, spreads, means, lam):
     unit = 16 * len(variances) * EPS
     rounding = [64 * EPS * max(abs(mean[j]) for mean in means) for j in range(len(variances))]
     bounds = [
-        max(unit * variance, unit * mpf(1e-4) * spread, r * r)
+        max(unit * variance, unit * mpf(1e-4) * spread - variance, r * r - variance)
         for variance, spread, r in zip(variances, spreads, rounding, strict=True)
     ]
     return np.array([max(mpf(lam), bound) or mpf(1) for bound in bounds], dtype=object)
@@ -88,7 +91,7 @@ def _ridge(variances, spreads, means, lam):
 
 def _eigenvalues(s_b, regularised):
     """Compute the ascending eigenvalues of S_B e = v S'_W e, and e as columns with e' S'_W e = 1."""
-    root = mpmath.cholesky(mpmath.matrix(regularised.tolist()))
+    root = mpmath.cholesky(mpmath.matrix(regularised.tolist()), tol=mpf("1e-1000"))
     inverse = root**-1
     values, vectors = mpmath.eigsy(inverse * mpmath.matrix(s_b.tolist()) * inverse.T)
     vectors = inverse.T * vectors

@@ -24,8 +24,10 @@ def assert_is_exact(h, y, *, value_error=1e-9, gradient_error=1e-8, **options):
     value, gradient = loss_and_gradient(h, y, **options)
     true = exact_oracle(h, y, **options)
     assert value == pytest.approx(true.value, rel=value_error)
-    # Dimensions have different units, so each is compared in units of its own standard deviation.
-    units = h.std(0)
+    # Dimensions have different units, so each is compared in units of its own standard deviation. Its square may
+    # overflow.
+    largest = np.abs(h).max()
+    units = (h / largest).std(0) * largest
     assert relative_error(gradient * units, true.gradient * units) < gradient_error
 
 
@@ -54,6 +56,20 @@ def test_scales_of_dimensions_change_nothing_without_a_ridge(statistic, scatter,
 def test_scales_of_dimensions(statistic, lam, alpha):
     h, y = gaussian_batch(30, 4, 3)
     assert_is_exact(h * np.array([1e5, 1.0, 1e-9, 1e12]), y, statistic=statistic, lam=lam, alpha=alpha)
+
+
+@pytest.mark.parametrize(("statistic", "scatter", "class_weight"), COMBINATIONS)
+@pytest.mark.parametrize("seed", range(12))
+def test_random_batches_of_odd_shapes_and_sizes(statistic, scatter, class_weight, seed):
+    rng = np.random.default_rng([seed, COMBINATIONS.index((statistic, scatter, class_weight))])
+    classes, d = rng.choice([2, 3, 5]), rng.choice([1, 2, 4, 7])
+    h, y = gaussian_batch(classes + d + rng.choice([2, 10]), d, classes, seed=seed, offset=rng.choice([0, 1, 1e6]))
+    scale = 10.0 ** rng.integers(-150, 151)
+    lam = rng.choice([0, 1e-8, 1e-3, 1]) * scale**2
+    options = {"statistic": statistic, "scatter": scatter, "class_weight": class_weight}
+    assert_is_exact(
+        h * scale, y, alpha=rng.choice([0, 0.3, 1]), lam=lam, value_error=1e-7, gradient_error=1e-7, **options
+    )
 
 
 @pytest.mark.parametrize("dimension", [0, 2])
@@ -90,6 +106,47 @@ def test_large_eigenvalues_do_not_hide_small_ones(statistic, factor, alpha, d):
     assert_is_exact(h, y, statistic=statistic, alpha=alpha, lam=0.0, value_error=error, gradient_error=error)
     found = discriminant_eigenvalues(*tensors(h, y), alpha=alpha, lam=0.0)
     assert found[0].item() == pytest.approx(weak, rel=10 * error)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
+@pytest.mark.parametrize("factor", [1e-3, 1e-5, 3e-8])
+@pytest.mark.parametrize("d", [2, 5])
+def test_large_eigenvalues_are_those_without_a_ridge(factor, alpha, d):
+    """A ridge from the variance between the classes once left four digits of an eigenvalue of 1e15."""
+    h, y = collapsed(factor, d=d)
+    true = exact_oracle(h, y, alpha=alpha, lam=0.0, least_ridge=False).eigenvalues
+    assert true[1] > 0.1 / factor**2
+    found = discriminant_eigenvalues(*tensors(h, y), alpha=alpha, lam=0.0)
+    np.testing.assert_allclose(found, true, rtol=1e-8)
+
+
+@pytest.mark.parametrize(("factor", "error"), [(1e-3, 1e-7), (1e-4, 1e-5), (1e-5, 1e-3)])
+def test_a_large_eigenvalue_along_correlated_dimensions(factor, error):
+    """There, the rounding of S_W counts, so the error grows with the eigenvalue. Small eigenvalues do not feel it."""
+    h, y = collapsed(factor, d=5)
+    h = h @ np.linalg.qr(np.random.default_rng(0).normal(size=(5, 5)))[0]
+    true = exact_oracle(h, y, lam=0.0, least_ridge=False).eigenvalues
+    found = discriminant_eigenvalues(*tensors(h, y), lam=0.0)
+    assert found[0].item() == pytest.approx(true[0], rel=1e-9)
+    assert found[1].item() == pytest.approx(true[1], rel=error)
+
+
+@pytest.mark.parametrize("scale", [1e-307, 1e-250, 1e-155, 1e155, 1e307])
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("statistic", STATISTICS)
+def test_features_near_the_limits_of_float64(statistic, alpha, scale):
+    """Below 1e-170, the squares of the features once underflowed, and the loss was 0 even without a ridge."""
+    h, y = gaussian_batch(24, 4, 3)
+    assert_is_exact(h * scale, y, statistic=statistic, alpha=alpha, lam=0.0)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-160])
+@pytest.mark.parametrize("statistic", STATISTICS)
+def test_a_ridge_decides_about_tiny_features(statistic, scale):
+    h, y = gaussian_batch(24, 4, 3)
+    value, gradient = loss_and_gradient(h * scale, y, statistic=statistic, lam=1e-3)
+    assert -1e-300 < value <= 0
+    assert np.abs(gradient).max() < 1e-140
 
 
 @pytest.mark.parametrize("n", [7, 12, 20])

@@ -98,6 +98,24 @@ def test_merged_moments_are_those_of_the_whole(seed, n, d, classes, data):
     torch.testing.assert_close(merged.within, whole.within, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize("scale", [1e-144, 1e-100, 1e100, 1e143])
+def test_features_whose_squares_can_be_stored(scale):
+    h, y = gaussian_batch(30, 4, 3)
+    before, after = (class_moments(*tensors(x, y)) for x in (h, h * scale))
+    torch.testing.assert_close(after.means / scale, before.means, rtol=1e-12, atol=1e-13)
+    torch.testing.assert_close(after.within / scale / scale, before.within, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-160, 1e160, 1e300])
+def test_features_whose_squares_cannot_be_stored(scale):
+    """They once had a scatter of zero or infinity, and predictors failed or decided at random."""
+    h, y = gaussian_batch(30, 4, 3)
+    message = r"features has a largest magnitude of .*, need 1e-145 to 1e\+145, .*: scale the features"
+    with pytest.raises(ValueError, match=message):
+        class_moments(*tensors(h * scale, y))
+    assert (class_moments(*tensors(h * 0, y)).within == 0).all()
+
+
 def test_merging_different_widths_is_refused():
     narrow = class_moments(torch.randn(4, 2), torch.tensor([0, 0, 1, 1]))
     wide = class_moments(torch.randn(4, 3), torch.tensor([0, 0, 1, 1]))

@@ -67,3 +67,14 @@ def test_other_class_ids_permute_the_classes():
     other = NormMoments.of(torch.tensor(h), torch.tensor([7, 2, 5])[torch.tensor(y)])
     for name in NormMoments.__slots__:
         np.testing.assert_allclose(getattr(renamed, name), getattr(other, name), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-71, 1e71])
+def test_fourth_powers_at_the_limits(scale):
+    h, y = gaussian_batch(30, 4, 3)
+    before, after = (NormMoments.of(torch.tensor(x), torch.tensor(y)) for x in (h, h * scale))
+    torch.testing.assert_close(after.fourths / scale**4, before.fourths, rtol=1e-12, atol=0)
+    torch.testing.assert_close(after.thirds / scale**3, before.thirds, rtol=1e-9, atol=1e-9)
+    for beyond in (1e-80 / scale, 1e80 / scale):
+        with pytest.raises(ValueError, match=r"features has a largest magnitude of .*, need 3e-73 to 3e\+72"):
+            NormMoments.of(torch.tensor(h * scale * beyond), torch.tensor(y))

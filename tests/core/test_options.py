@@ -1,5 +1,7 @@
 """Errors name what was received, what is needed and what to do."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -117,6 +119,40 @@ def test_options_are_not_trained(name):
         with pytest.raises(TypeError, match=f"{name} is a tensor that requires a gradient, need a number"):
             DeepLDALoss(**{name: value})
     assert getattr(DeepLDALoss(**{name: torch.tensor(0.5)}), name) == 0.5
+
+
+NOT_A_NUMBER = ["1", "x", True, None, 1j, [1.0], {}, np.array([0.5, 0.5]), torch.tensor([0.5, 0.5]), np.bool_(True)]
+
+
+@pytest.mark.parametrize("value", NOT_A_NUMBER, ids=repr)
+@pytest.mark.parametrize("name", ["alpha", "lam", "epsilon"])
+def test_options_that_are_not_numbers(name, value):
+    """They once raised errors about operators, without the name of the option."""
+    message = re.escape(f"{name} must be a number, got {value!r}")
+    with pytest.raises(TypeError, match=message):
+        DeepLDALoss(**{name: value})
+    if name != "epsilon":
+        with pytest.raises(TypeError, match=message):
+            discriminant_eigenvalues(H, Y, **{name: value})
+
+
+@pytest.mark.parametrize("value", [1, np.float32(0.5), np.int64(1), np.array(0.5), torch.tensor(0.5)], ids=repr)
+def test_numbers_of_any_type(value):
+    criterion = DeepLDALoss(alpha=value, lam=value, epsilon=value)
+    assert criterion.alpha == criterion.lam == criterion.epsilon == float(value)
+    assert type(criterion.alpha) is float
+
+
+@pytest.mark.parametrize("name", ["statistic", "scatter", "class_weight"])
+def test_arrays_are_not_choices(name):
+    with pytest.raises(ValueError, match=f"{name} is array"):
+        DeepLDALoss(**{name: np.array(["pooled", "sum"])})
+
+
+@pytest.mark.parametrize("value", [[1.0] * 6, np.ones(6), 2.0, "1"], ids=repr)
+def test_sample_weights_are_a_tensor(value):
+    with pytest.raises(TypeError, match=r"weights is of type .*, need a tensor"):
+        class_moments(H, Y, value)
 
 
 def test_a_failed_batch_leaves_the_loss_usable():

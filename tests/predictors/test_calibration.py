@@ -24,12 +24,14 @@ def overconfident(seed=0, n=300, classes=4, factor=8.0, noise=0.1):
 def objective(scores, labels, beta, share):
     """The loss that `Calibration.fit` minimises, sample by sample as its docstring has it."""
     n, classes = scores.shape
-    total = beta - 1 - np.log(beta)
+    total, margins = 0.0, []
     for row, label in zip(scores, labels, strict=True):
         p = (1 - share) * scipy.special.softmax(beta * row) + share / classes
         rival = max((c for c in range(classes) if c != label), key=lambda c: row[c])
         total -= (n + 1) / (n + 2) * np.log(p[label]) + 1 / (n + 2) * np.log(p[rival])
-    return total
+        margins.append(abs(row[label] - row[rival]))
+    prior = 10 / np.median(margins)
+    return total + np.log(beta / prior + prior / beta)
 
 
 @pytest.mark.parametrize(("factor", "noise"), [(8.0, 0.1), (1.0, 0.0), (0.2, 0.3), (500.0, 0.05)])
@@ -45,6 +47,36 @@ def test_the_fit_is_the_minimum(factor, noise):
     reference = min(scipy.optimize.minimize(loss, start, method="Nelder-Mead").fun for start in starts)
     assert found <= reference + 1e-6
     assert int(calibration.samples) == 40
+
+
+@pytest.mark.parametrize("factor", [1e-9, 2.0**-20, 1e-3, 3.0, 1e9])
+@pytest.mark.parametrize("n", [5, 60, 400])
+def test_the_unit_of_the_scores_does_not_matter(n, factor):
+    """A prior at beta = 1 once made it impossible to sharpen scores of size 1e-9."""
+    for scores, labels in (overconfident(n=n), (np.eye(3)[np.arange(n) % 3], np.arange(n) % 3)):
+        before, after = Calibration().fit(scores, labels), Calibration().fit(factor * scores, labels)
+        assert float(after.inverse_temperature) * factor == pytest.approx(float(before.inverse_temperature), rel=1e-6)
+        np.testing.assert_allclose(
+            after.log_probabilities(factor * scores), before.log_probabilities(scores), rtol=1e-6
+        )
+
+
+def test_a_far_majority_does_not_blur_the_others():
+    """Most samples have margins of 1e6, and the prior's unit follows them. The others are calibrated at beta = 1."""
+    rng = np.random.default_rng(0)
+    logits, near = rng.normal(size=4000) * 2, rng.random(4000) < 0.4
+    scores = np.where(near[:, None], np.stack([logits, 0 * logits, logits - 1e6], 1), [-1e6, -1e6, 0.0])
+    labels = np.where(near, rng.random(4000) > scipy.special.expit(logits), 2)
+    assert float(Calibration().fit(scores, labels).inverse_temperature) == pytest.approx(1, rel=0.2)
+
+
+def test_samples_with_equal_scores_say_nothing_about_the_temperature():
+    equal, labels = np.ones((150, 4)), np.arange(150) % 4
+    assert float(Calibration().fit(equal, labels).inverse_temperature) == pytest.approx(1)
+    scores, truth = overconfident(n=100)
+    alone = Calibration().fit(scores, truth)
+    both = Calibration().fit(np.concatenate([scores, equal]), np.concatenate([truth, labels]))
+    assert float(both.inverse_temperature) == pytest.approx(float(alone.inverse_temperature), rel=0.1)
 
 
 def test_it_recovers_the_temperature_and_the_noise():
@@ -169,6 +201,24 @@ def test_shifted_priors_multiply_the_odds_and_survive_a_new_class():
     assert torch.equal(predictor.calibration.inverse_temperature, beta)
     with pytest.raises(ValueError, match=r"factors is \[1, 0\], need 4 positive"):
         predictor.shift_priors([1, 0])
+
+
+@pytest.mark.parametrize(
+    ("scores", "labels", "message"),
+    [
+        ("1", [0], r"scores has shape \(\) and dtype <U1, need finite numbers \(n, C\)"),
+        ([1.0, 2.0], [0, 1], r"scores has shape \(2,\)"),
+        ([[1.0, np.nan]], [0], "need finite numbers"),
+        ([[1.0, 2.0]], None, r"labels has shape \(\) and dtype object, need 1 integers"),
+        ([[1.0, 2.0]], [0.0], "labels has shape .* and dtype float64, need 1 integers"),
+        ([[1.0, 2.0]], [0, 1], r"labels has shape \(2,\)"),
+        ([[1.0, 2.0]], [2], "labels has values of 2 to 2, need positions among the 2 columns"),
+        ([[1.0, 2.0]], [-1], "labels has values of -1 to -1"),
+    ],
+)
+def test_scores_and_labels_that_do_not_fit(scores, labels, message):
+    with pytest.raises(ValueError, match=message):
+        Calibration().fit(scores, labels)
 
 
 def test_what_cannot_be_calibrated():

@@ -53,6 +53,46 @@ def test_a_saved_state_restores_the_statistics(scatter, class_weight):
         torch.testing.assert_close(restored._weighted.means, statistics._weighted.means)
 
 
+def test_a_state_without_class_sizes_is_restored_without_them():
+    """It once came back with them, and further samples were an error."""
+    h, y = gaussian_batch(60, 4, 3)
+    statistics = FeatureStatistics()
+    statistics.update(h[:40], y[:40] % 2)
+    restored = FeatureStatistics.from_state(statistics.state())
+    for one in (statistics, restored):
+        one.update(h[40:], y[40:])
+    assert torch.equal(restored.classes, statistics.classes)
+    for name in ("within", "between", "pooled", "whitening"):
+        assert torch.equal(getattr(restored, name)(), getattr(statistics, name)())
+
+
+def test_a_state_with_class_sizes_is_restored_with_them():
+    h, y = gaussian_batch(60, 4, 3)
+    statistics = FeatureStatistics.for_labels(y)
+    statistics.update(h, y)
+    state = statistics.state()
+    for found in (state, {name: value for name, value in state.items() if name != "announced"}):
+        with pytest.raises(ValueError, match="labels contains 3"):
+            FeatureStatistics.from_state(found).update(h, y + 1)
+
+
+@pytest.mark.parametrize(
+    ("classes", "counts", "error", "message"),
+    [
+        ([0, 1], [3, 4], TypeError, "classes is of type list, need a tensor or an array of numbers"),
+        (np.arange(2), "34", TypeError, "counts is of type str"),
+        (np.arange(2), np.array(3), ValueError, r"classes has shape \(2,\) and counts has shape \(\)"),
+        (np.arange(2), np.ones(3), ValueError, r"classes has shape \(2,\) and counts has shape \(3,\)"),
+        (np.array([0.5, 1]), np.ones(2), ValueError, r"classes is \[0.5, 1.0\], need ascending class ids"),
+        (np.array([1, 0]), np.ones(2), ValueError, r"classes is \[1, 0\], need ascending class ids"),
+        (np.arange(2), np.array([3, 0]), ValueError, r"counts is \[3, 0\], need positive finite numbers"),
+    ],
+)
+def test_class_sizes_that_cannot_be_used(classes, counts, error, message):
+    with pytest.raises(error, match=message):
+        FeatureStatistics(classes, counts)
+
+
 def test_parts_merge_into_the_statistics_of_all():
     h, y = gaussian_batch(60, 4, 3)
     first, second = (FeatureStatistics.for_labels(y, class_weight="balanced") for _ in range(2))

@@ -11,7 +11,14 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.exceptions import NotFittedError
 from sklearn.neighbors import NearestCentroid
 
-from deeplda.predictors import ClassicLDA, FeatureStatistics, Hyperplanes, NearestMean, Softmax
+from deeplda.predictors import (
+    ClassicLDA,
+    FeatureStatistics,
+    Hyperplanes,
+    NearestMean,
+    Softmax,
+    discriminant_directions,
+)
 
 PREDICTORS = {
     "hyperplanes": Hyperplanes,
@@ -275,6 +282,34 @@ def test_wrong_priors(priors):
     h, y, _ = problem()
     with pytest.raises(ValueError, match="priors"):
         NearestMean(priors=priors).fit(h, y)
+
+
+@pytest.mark.parametrize("value", [0.5, True, {}, 1j, object(), np.array(0.5), [[1.0, 2.0]], ["a", "b"], [1, None]])
+def test_priors_and_factors_are_one_number_per_class(value):
+    """A single number once raised an error that it is not iterable."""
+    h, y, fresh = problem()
+    for make in (Hyperplanes, NearestMean, ClassicLDA):
+        with pytest.raises(ValueError, match=r"priors is .*, need positive finite numbers, one per class"):
+            make(priors=value)
+    with pytest.raises(ValueError, match=r"factors is .*, need 4 positive finite numbers, one per class"):
+        NearestMean().fit(h, y).shift_priors(value)
+    with pytest.raises(TypeError, match="prior must be a number"):
+        NearestMean(priors=(0.4, 0.3, 0.2, 0.1)).fit(h, y).add_class(fresh, 7, prior="0.1")
+
+
+@pytest.mark.parametrize("label", ["7", None, 7.5, True, [7], -1])
+def test_a_new_class_needs_a_class_id(label):
+    h, y, fresh = problem()
+    with pytest.raises(ValueError, match=r"label must be an integer of at least 0, got"):
+        NearestMean().fit(h, y).add_class(fresh, label)
+
+
+@pytest.mark.parametrize(("alpha", "lam"), [("1", 0.0), (None, 0.0), (-1.0, 0.0), (1.0, "0")])
+def test_directions_check_their_options(alpha, lam):
+    h, y, _ = problem()
+    statistics = Hyperplanes().fit(h, y)._statistics
+    with pytest.raises((TypeError, ValueError), match=r"alpha is -1.0|(alpha|lam) must be a number, got"):
+        discriminant_directions(statistics, alpha, lam)
 
 
 def test_large_priors_do_not_overflow():

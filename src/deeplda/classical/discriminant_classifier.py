@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-
-from deeplda.errors import InputError
 
 Floats = NDArray[np.float64]
 
@@ -42,10 +39,3 @@ class DiscriminantClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, T
     def _scores(self, X: ArrayLike) -> Floats:
         """Compute the scores, (n, n_classes): logarithms of the class densities times the priors, up to a constant."""
         raise NotImplementedError
-
-
-def check_integer(name: str, value: Any, least: int = 1) -> int:
-    """Return a parameter that is an integer of at least `least`, as int. Raises InputError otherwise."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
-        raise InputError(f"{name} must be an integer of at least {least}, got {value!r}")
-    return int(value)

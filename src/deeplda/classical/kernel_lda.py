@@ -25,10 +25,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from deeplda.classical.class_labels import encode_labels
-from deeplda.classical.discriminant_classifier import DiscriminantClassifier, Floats, check_integer
+from deeplda.classical.discriminant_classifier import DiscriminantClassifier, Floats
 from deeplda.classical.linear_discriminant import LEAST_SHARE, check_priors, column_signs, component_count
 from deeplda.classical.streaming_lda import StreamingLDA
-from deeplda.core.options import check_choice, check_regularisation
+from deeplda.core.options import check_choice, check_integer, check_number, check_regularisation
 from deeplda.errors import InputError
 from deeplda.memory import require_memory
 from deeplda.predictors.linear import linear_rule, log_priors
@@ -305,13 +305,16 @@ class KernelLDA(DiscriminantClassifier):
     def _check_parameters(self) -> None:
         """Raise InputError or ValueError if a parameter is out of range."""
         names = sorted(set(PAIRWISE_KERNEL_FUNCTIONS) - {"precomputed"})
-        if not callable(self.kernel) and self.kernel not in names:
+        if not callable(self.kernel) and not (isinstance(self.kernel, str) and self.kernel in names):
             raise InputError(f"kernel is {self.kernel!r}, need a callable or one of {', '.join(names)}")
         if self.approximation is not None:
             check_choice("approximation", self.approximation, get_args(Approximation), or_else="None")
         if self.approximation == "fourier" and self.kernel != "rbf":
             what = f'approximation is "fourier" but kernel is {self.kernel!r}'
             raise InputError(what, need='kernel "rbf"', do='use approximation="nystroem"')
+        for name in ("gamma", "degree", "coef0"):
+            if (value := getattr(self, name)) is not None:
+                check_number(name, value)
         check_integer("n_basis", self.n_basis)
         check_regularisation(1.0, self.lam, "pooled", None)
 

@@ -9,8 +9,8 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from deeplda.classical.discriminant_classifier import check_integer
 from deeplda.core.moments import ClassMoments, gram
+from deeplda.core.options import check_integer
 from deeplda.errors import InputError
 from deeplda.predictors.feature_statistics import FeatureStatistics
 from deeplda.predictors.linear import linear_rule, log_priors

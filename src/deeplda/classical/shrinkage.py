@@ -31,12 +31,13 @@ def oas_shrinkage(covariance: Tensor, n: float) -> float:
 
     `covariance` is S, (d, d), of `n` samples.
     """
-    d = len(covariance)
-    squared, mean = float(covariance.square().mean()), float(covariance.diagonal().mean())
-    spread = (n + 1) * (squared - mean**2 / d)
-    if d == 1:
-        return 0.0
-    return 1.0 if spread == 0 else min((squared + mean**2) / spread, 1.0)
+    d, mean = len(covariance), float(covariance.diagonal().mean())
+    if d == 1 or mean == 0:
+        return 0.0 if d == 1 else 1.0
+    # In units of the mean variance, no square overflows.
+    squared = float((covariance / mean).square().mean())
+    spread = (n + 1) * (squared - 1 / d)
+    return 1.0 if spread == 0 else min((squared + 1) / spread, 1.0)
 
 
 def ledoit_wolf_shrinkage(covariance: Tensor, n: float, fourth: float) -> float:
@@ -44,9 +45,12 @@ def ledoit_wolf_shrinkage(covariance: Tensor, n: float, fourth: float) -> float:
 
     `covariance` is S, (d, d), of `n` samples, and `fourth` is the sum of |z|^4 over them.
     """
-    d = len(covariance)
-    squared, mean = float(covariance.square().sum()), float(covariance.diagonal().mean())
+    d, mean = len(covariance), float(covariance.diagonal().mean())
+    if d == 1 or mean == 0:
+        return 0.0
+    # In units of the mean variance, no square overflows.
+    squared = float((covariance / mean).square().sum())
     # The squared distance from the sphere, and the variance of S that part of it is due to.
-    distance = (squared - d * mean**2) / d
-    noise = min((fourth / n - squared) / (d * n), distance)
-    return 0.0 if d == 1 or noise == 0 else noise / distance
+    distance = (squared - d) / d
+    noise = min((fourth / mean / mean / n - squared) / (d * n), distance)
+    return 0.0 if noise == 0 else noise / distance

@@ -15,10 +15,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from deeplda.classical.class_labels import encode_labels
-from deeplda.classical.discriminant_classifier import DiscriminantClassifier, Floats, check_integer
+from deeplda.classical.discriminant_classifier import DiscriminantClassifier, Floats
 from deeplda.classical.linear_discriminant import LinearDiscriminant, column_signs
 from deeplda.core.moments import CentredBatch, class_moments, gram
-from deeplda.core.options import check_choice, check_regularisation
+from deeplda.core.options import check_choice, check_integer, check_number, check_regularisation
 from deeplda.core.scatter import discriminant_vectors, regularised_root
 from deeplda.errors import InputError
 
@@ -199,6 +199,7 @@ class TwoDimensionalLDA(DiscriminantClassifier):
         check_choice("sides", self.sides, get_args(Sides))
         check_regularisation(1.0, self.lam, "pooled", None)
         check_integer("max_iter", self.max_iter)
+        check_number("tol", self.tol)
         if not self.tol >= 0:
             raise InputError(f"tol is {self.tol!r}, need a number >= 0")
 
@@ -207,14 +208,14 @@ class TwoDimensionalLDA(DiscriminantClassifier):
         tensor = torch.from_numpy(np.require(inputs, None, ["C", "W"]))
         if inputs.ndim == 3:
             return tensor
-        shape = (1, -1) if self.image_shape is None else tuple(self.image_shape)
-        if inputs.ndim != 2 or len(shape) != 2:
+        shape = np.asarray((1, -1) if self.image_shape is None else self.image_shape)
+        if inputs.ndim != 2 or shape.shape != (2,) or shape.dtype.kind not in "iu":
             what = f"X has shape {inputs.shape} and image_shape is {self.image_shape}"
             raise InputError(what, need="images (n, h, w), or rows and image_shape=(h, w)", do="reshape the images")
         try:
-            return tensor.reshape(len(tensor), *shape)
+            return tensor.reshape(len(tensor), *shape.tolist())
         except RuntimeError:
-            what = f"a row has {inputs.shape[1]} elements, but image_shape is {shape}"
+            what = f"a row has {inputs.shape[1]} elements, but image_shape is {self.image_shape}"
             raise InputError(f"{what}, need a height and width with this product") from None
 
     def _sizes(self, shape: torch.Size, classes: int) -> tuple[int, int]:

@@ -24,8 +24,11 @@ _NO_FLOAT64 = {"mps"}
 _CHUNK_ELEMENTS = 2**17
 _BLOCK = 512
 _SMALL_PRODUCT = 2**22
-# Large enough to bring the smallest float32 number, 2^-149, near 1.
-_LARGEST_SCALE_EXPONENT = 150
+# The square of this power of two is finite, and so large that the square of a scaled feature has full precision, unless
+# the feature itself has lost digits to underflow.
+_LARGEST_SCALE_EXPONENT = 511
+# Sums of powers of features that are stored unscaled are at most about this, or at least its inverse.
+_LARGEST_POWER = 1e290
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +91,12 @@ def class_moments(features: Tensor, labels: Tensor, weights: Tensor | None = Non
 
     `weights` (n,) are positive numbers: a sample with weight 2 counts as two equal samples, so counts are sums of
     weights. The result has no gradient. Raises ValueError or TypeError unless the input is a labelled batch of finite
-    numbers.
+    numbers whose squares neither overflow nor underflow: the largest magnitude must be from 1e-145 to 1e145, or 0.
     """
     check_batch(features, labels)
     with full_precision(features):
         batch = CentredBatch.of(features, labels)
+        batch.check_power(2)
         if weights is not None:
             batch = batch.weighted(weights)
         return ClassMoments(
@@ -181,8 +185,10 @@ class CentredBatch:
     def weighted(self, weights: Tensor) -> Self:
         """Return a local batch with sample weights (n,): weighted counts and means, and rows times sqrt(weight).
 
-        Products of the rows are then weighted sums. Raises ValueError unless all weights are positive and finite.
+        Products of the rows are then weighted sums. Raises TypeError unless `weights` is a tensor, and ValueError
+        unless all weights are positive and finite.
         """
+        _check_tensor("weights", weights)
         if weights.shape != (self.n,) or not ((weights > 0) & weights.isfinite()).all():
             raise ValueError(
                 got(
@@ -200,6 +206,18 @@ class CentredBatch:
         shift = torch.zeros_like(self.means).index_add_(0, self.index, rows * weights[:, None]) / counts[:, None]
         rows = (rows - shift[self.index]) * weights.sqrt()[:, None]
         return replace(self, counts=counts, means=self.means + shift, rows=rows.to(self.rows.dtype))
+
+    def check_power(self, power: int) -> None:
+        """Raise ValueError if sums of the `power`-th powers of the unscaled features would overflow or underflow."""
+        largest, most = self.largest / self.scale, _LARGEST_POWER ** (1 / power)
+        if largest and not 1 / most < largest < most:
+            raise ValueError(
+                got(
+                    f"features has a largest magnitude of {largest:.3g}",
+                    need=f"{1 / most:.0e} to {most:.0e}, because its power of {power} is stored",
+                    do="scale the features",
+                )
+            )
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -279,10 +297,7 @@ def check_batch(features: Tensor, labels: Tensor, *, least: int = 1) -> None:
     the features are differentiated in forward mode, in which torch's derivative of Pillai's statistic is wrong.
     """
     for name, value in (("features", features), ("labels", labels)):
-        if not isinstance(value, Tensor):
-            raise TypeError(
-                got(f"{name} is of type {type(value).__name__}", need="a tensor", do=f"pass torch.as_tensor({name})")
-            )
+        _check_tensor(name, value)
         if value.layout != torch.strided or value.is_nested or transforms_active():
             _check_dense(name, value)
     if features.is_meta:
@@ -321,6 +336,13 @@ def check_batch(features: Tensor, labels: Tensor, *, least: int = 1) -> None:
                 need=f"{features.device}, the device of features",
                 do="pass labels.to(features.device)",
             )
+        )
+
+
+def _check_tensor(name: str, value: object) -> None:
+    if not isinstance(value, Tensor):
+        raise TypeError(
+            got(f"{name} is of type {type(value).__name__}", need="a tensor", do=f"pass torch.as_tensor({name})")
         )
 
 

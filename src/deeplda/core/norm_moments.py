@@ -42,10 +42,14 @@ class NormMoments:
 
     @classmethod
     def of(cls, features: Tensor, labels: Tensor, weights: Tensor | None = None) -> NormMoments:
-        """Compute the sums for `features` (n, d) with `labels` (n,) and positive `weights` (n,), by default 1."""
+        """Compute the sums for `features` (n, d) with `labels` (n,) and positive `weights` (n,), by default 1.
+
+        Raises ValueError if the largest magnitude of the features is not 0 and not from 1e-72 to 1e72.
+        """
         check_batch(features, labels)
         with full_precision(features):
             batch = CentredBatch.of(features.double(), labels)
+            batch.check_power(4)
             counted = torch.ones(batch.n, dtype=torch.float64) if weights is None else weights.double()
             batch = batch.weighted(counted)
             squares = batch.rows.square().sum(1)
@@ -55,8 +59,9 @@ class NormMoments:
             rows = torch.split(batch.rows[batch.index.argsort()], batch.index.bincount().tolist())
             scatters = torch.stack([gram(part) for part in rows])
             scale = batch.scale
-        means, fourths = batch.means / scale, fourths / scale**2 / scale**2
-        return cls(batch.classes, batch.counts, means, scatters / scale**2, thirds / scale**3, fourths)
+        # The square of the scale is finite, but higher powers need not be.
+        means, thirds, fourths = batch.means / scale, thirds / scale**2 / scale, fourths / scale**2 / scale**2
+        return cls(batch.classes, batch.counts, means, scatters / scale**2, thirds, fourths)
 
     def merge(self, other: NormMoments) -> NormMoments:
         """Return the exact sums for the union of both sets, which have the same features."""

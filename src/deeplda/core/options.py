@@ -6,9 +6,10 @@ Settings and estimators both use these checks, and this module does not import t
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Literal, get_args
 
-from deeplda.errors import got
+from deeplda.errors import InputError, got
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,10 +33,10 @@ def statistics_for(scatter: Scatter) -> tuple[StatisticName, ...]:
 def check_regularisation(alpha: float, lam: float, scatter: str, class_weight: str | None) -> None:
     """Raise ValueError if a scatter option is out of range, or if two options are mutually exclusive.
 
-    Raises TypeError if a number is a parameter to be trained.
+    Raises TypeError if alpha or lam is not a number, or is a parameter to be trained.
     """
-    _check_constant("alpha", alpha)
-    _check_constant("lam", lam)
+    check_number("alpha", alpha)
+    check_number("lam", lam)
     if not 0.0 <= alpha <= 1.0:
         raise ValueError(
             got(f"alpha is {alpha}", need="0 to 1", do="use 1 for all of S_W (DLDA) or 0 for its diagonal only")
@@ -58,9 +59,9 @@ def check_regularisation(alpha: float, lam: float, scatter: str, class_weight: s
 def check_statistic(statistic: object, epsilon: float, scatter: Scatter) -> None:
     """Raise ValueError unless `statistic` is a callable or a name that is defined for `scatter`, and epsilon >= 0.
 
-    Raises TypeError if epsilon is a parameter to be trained.
+    Raises TypeError if epsilon is not a number, or is a parameter to be trained.
     """
-    _check_constant("epsilon", epsilon)
+    check_number("epsilon", epsilon)
     if not epsilon >= 0:
         raise ValueError(got(f"epsilon is {epsilon}", need="a number >= 0", do="use 1 as in the paper"))
     if callable(statistic):
@@ -76,8 +77,11 @@ def check_statistic(statistic: object, epsilon: float, scatter: Scatter) -> None
         )
 
 
-def _check_constant(name: str, value: object) -> None:
-    """Raise TypeError for a tensor that requires a gradient, which the loss would not compute."""
+def check_number(name: str, value: object) -> None:
+    """Raise TypeError unless `value` is a real number, which may be NaN, or an array or tensor that holds one, 0-d.
+
+    Also raises TypeError for a tensor that requires a gradient, which would not be computed.
+    """
     if getattr(value, "requires_grad", False):
         raise TypeError(
             got(
@@ -86,6 +90,16 @@ def _check_constant(name: str, value: object) -> None:
                 do=f"pass {name}.item()",
             )
         )
+    plain = value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
+    if isinstance(plain, bool) or not isinstance(plain, Real):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+
+
+def check_integer(name: str, value: object, least: int = 1) -> int:
+    """Return a parameter that is an integer of at least `least`, as int. Raises InputError otherwise."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
+        raise InputError(f"{name} must be an integer of at least {least}, got {value!r}")
+    return int(value)
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...], *, or_else: str | None = None) -> None:
@@ -93,6 +107,6 @@ def check_choice(name: str, value: object, choices: tuple[str, ...], *, or_else:
 
     The error message also lists `or_else`, a description of other accepted values.
     """
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         accepted = [*map(repr, choices)] + ([] if or_else is None else [f"or {or_else}"])
         raise ValueError(got(f"{name} is {value!r}", need=f"one of {', '.join(accepted)}", do="check the spelling"))

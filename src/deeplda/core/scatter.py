@@ -21,8 +21,8 @@ from deeplda.errors import got
 _EPS = torch.finfo(torch.float64).eps
 # If the other dimensions explain more than 99 % of a dimension's variance, float32 rounding of the product matters.
 _SMALLEST_PIVOT = 1e-2
-# Within-class variance assumed for classes that are single points, relative to the variance between them. It bounds
-# the eigenvalues by 1e18.
+# Within-class variance assumed for classes that are single points, relative to the variance between them, in units of
+# the smallest ridge. It bounds their eigenvalues by 1e18.
 _POINT = 1e-4
 
 
@@ -213,17 +213,18 @@ def _ridge(
 ) -> Tensor | float:
     """Return lam, or (d,) if it is too small in some dimensions to factorise S'_W in float64 and is raised there.
 
-    The lower bound is 16 d eps times the variance of the dimension. If all classes are single points along a dimension,
-    its variance is zero, and the bound comes from the variance between the classes and the rounding of the means. So
-    multiplying one dimension by a factor multiplies its bound alone, by the square of the factor. No dimension has a
-    larger variance between the classes than `most_spread`.
+    The lower bound is 16 d eps times the variance of the dimension. If all classes are nearly single points along a
+    dimension, the ridge raises its variance to a least value, which comes from the variance between the classes and
+    the rounding of the means. So multiplying one dimension by a factor multiplies its bound alone, by the square of
+    the factor. No dimension has a larger variance between the classes than `most_spread`.
     """
     unit = 16 * len(variances) * _EPS
     # Usually lam exceeds every bound. The rounding of the means is less than the other bound on `most_spread`.
     if 0 < lam >= unit * max(float(variances.max()), _POINT * most_spread):
         return lam
     spread, rounding = between.square().sum(0), 64 * _EPS * means.abs().amax(0)
-    ridge = torch.maximum(unit * torch.maximum(variances, _POINT * spread), rounding.square()).clamp(min=lam)
+    least = torch.maximum(unit * _POINT * spread, rounding.square())
+    ridge = torch.maximum(unit * variances, least - variances).clamp(min=lam)
     # A dimension in which all features are zero can have any ridge.
     return torch.where(ridge > 0, ridge, 1.0)
 

@@ -13,8 +13,10 @@ from torch import Tensor, nn
 Floats = NDArray[np.float64]
 Integers = NDArray[np.integer]
 
-# Inverse temperatures that are tried before the best one is refined, a factor of 2 apart.
-_TRIED = np.log(2.0) * np.arange(-24, 15)
+# The prior's inverse temperature times the median margin: odds of 22,000 to 1, which leaves the doubt to the share u.
+_PRIOR_LOG_ODDS = 10.0
+# Inverse temperatures relative to the prior's that are tried before the best one is refined, a factor of 2 apart.
+_TRIED = np.log(2.0) * np.arange(-24, 25)
 # Larger values would leave almost nothing of the scores.
 _LARGEST_SHARE = 0.99
 _HALVINGS = 40
@@ -60,17 +62,36 @@ class Calibration(nn.Module):
         """Fit beta and u to scores (n, C) of samples outside the training set, with the classes 0..C-1 as labels (n,).
 
         They minimise the log loss of these samples plus one assumed mistake: each sample counts n + 1 times with its
-        label and once with the most likely other class, out of n + 2, as in Laplace's rule of succession. A prior with
-        the weight of one sample pulls beta towards 1, so that few or perfectly separated samples do not make it
-        extreme. Without samples, nothing changes.
+        label and once with the most likely other class, out of n + 2, as in Laplace's rule of succession. A prior keeps
+        few or perfectly separated samples from making beta extreme: it adds log(beta / b + b / beta), where b is 10
+        divided by the median margin. A margin is the absolute difference between the scores of the true class and of
+        the best other one; zeros are omitted. So scores that are multiplied by c > 0 get the inverse temperature
+        beta / c and the same probabilities. Without samples, nothing changes. Raises ValueError if the shapes or values
+        of scores or labels do not fit.
         """
+        scores, labels = _checked(scores, labels)
         if len(labels) == 0:
             return self
-        temperature, share = _fitted(np.asarray(scores, np.float64), np.asarray(labels))
+        temperature, share = _fitted(scores, labels)
         self.inverse_temperature.fill_(temperature)
         self.uniform_share.fill_(share)
         self.samples.fill_(len(labels))
         return self
+
+
+def _checked(scores: object, labels: object) -> tuple[Floats, Integers]:
+    """Return scores (n, C) and labels (n,) as arrays. Raises ValueError unless they can be used."""
+    found, places = np.asarray(scores), np.asarray(labels)
+    if found.ndim != 2 or found.dtype.kind not in "biuf" or not np.isfinite(found).all():
+        what = f"scores has shape {found.shape} and dtype {found.dtype}"
+        raise ValueError(f"{what}, need finite numbers (n, C): pass one row per sample and one column per class")
+    if places.shape != found.shape[:1] or (len(places) and places.dtype.kind not in "iu"):
+        what = f"labels has shape {places.shape} and dtype {places.dtype}"
+        raise ValueError(f"{what}, need {len(found)} integers: pass the position of each sample's class")
+    if len(places) and not 0 <= places.min() <= places.max() < found.shape[1]:
+        what = f"labels has values of {places.min()} to {places.max()}"
+        raise ValueError(f"{what}, need positions among the {found.shape[1]} columns of scores")
+    return found.astype(np.float64), places
 
 
 def _fitted(scores: Floats, labels: Integers) -> tuple[float, float]:
@@ -85,6 +106,8 @@ def _fitted(scores: Floats, labels: Integers) -> tuple[float, float]:
     others = scores.copy()
     others[rows, labels] = -np.inf
     own, rival = scores[rows, labels], others.max(1)
+    unit = _unit(np.abs(own - rival))
+    scores, own, rival = scores / unit, own / unit, rival / unit
     weights = np.repeat([(n + 1) / (n + 2), 1 / (n + 2)], n)
 
     def loss_and_share(logarithm: float) -> tuple[float, float]:
@@ -94,7 +117,7 @@ def _fitted(scores: Floats, labels: Integers) -> tuple[float, float]:
         sharpened = np.maximum(sharpened, _LEAST)
         share = _best_share(sharpened, weights, classes)
         losses = -np.log((1 - share) * sharpened + share / classes)
-        return float(weights @ losses + beta - 1 - logarithm), share
+        return float(weights @ losses + np.logaddexp(logarithm, -logarithm)), share
 
     def loss(logarithm: float) -> float:
         return loss_and_share(logarithm)[0]
@@ -103,7 +126,14 @@ def _fitted(scores: Floats, labels: Integers) -> tuple[float, float]:
     step = float(_TRIED[1] - _TRIED[0])
     found = minimize_scalar(loss, bounds=(first - step, first + step), method="bounded", options={"xatol": 1e-8})
     best = min(float(found.x), float(first), key=loss)
-    return float(np.exp(best)), loss_and_share(best)[1]
+    return float(np.exp(best)) / unit, loss_and_share(best)[1]
+
+
+def _unit(margins: Floats) -> float:
+    """Return the unit of scores in which the prior's inverse temperature is 1, given the margins of samples (n,)."""
+    # Samples with equal scores, such as those of dead features, say nothing about the unit.
+    apart = margins[(margins > _LEAST) & np.isfinite(margins)]
+    return float(np.median(apart)) / _PRIOR_LOG_ODDS if len(apart) else 1.0
 
 
 def _best_share(sharpened: Floats, weights: Floats, classes: int) -> float:

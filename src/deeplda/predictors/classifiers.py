@@ -44,7 +44,7 @@ class Hyperplanes(LinearPredictor):
         super().__init__(probability=probability, priors=priors)
         check_regularisation(alpha, lam, scatter, class_weight)
         check_choice("normalize", normalize, get_args(Normalize))
-        self.normalize, self.alpha, self.lam = normalize, alpha, lam
+        self.normalize, self.alpha, self.lam = normalize, float(alpha), float(lam)
         self.scatter, self.class_weight = scatter, class_weight
 
     def statistics(self, labels: Numbers) -> FeatureStatistics:
@@ -68,8 +68,10 @@ class Hyperplanes(LinearPredictor):
 def discriminant_directions(statistics: FeatureStatistics, alpha: float, lam: float) -> Tensor:
     """Return the m = min(d, C - 1) top eigenvectors of S_B e = v S'_W e as rows (m, d), with v ascending.
 
-    The eigenvectors are scaled to e' S'_W e = 1. Raises ValueError if there is only one class.
+    The eigenvectors are scaled to e' S'_W e = 1. Raises ValueError or TypeError if alpha or lam is invalid, and
+    ValueError if there is only one class.
     """
+    check_regularisation(alpha, lam, statistics.scatter, statistics.class_weight)
     means, between = statistics.means, statistics.between()
     if len(means) < 2:
         raise ValueError("the features have only one class, need at least two: add samples of another class")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deeplda.core.moments import ClassMoments, check_batch, class_moments
-from deeplda.core.options import ClassWeight, Scatter, check_regularisation
+from deeplda.core.options import ClassWeight, Scatter, check_integer, check_number, check_regularisation
 from deeplda.core.scatter import ScatterWeights
 
 # After each dimension is scaled to variance 1, directions with less variance than this count as constant.
@@ -39,13 +39,13 @@ class FeatureStatistics:
         scatter: the definition of S_W and S_B, as in `DeepLDALoss`.
         class_weight: the class weights, as in `DeepLDALoss`.
 
-    Raises ValueError if an option is invalid or needs class sizes that are not given.
+    Raises ValueError or TypeError if an option is invalid or needs class sizes that are not given.
     """
 
     def __init__(
         self,
-        classes: Tensor | None = None,
-        counts: Tensor | None = None,
+        classes: Numbers | None = None,
+        counts: Numbers | None = None,
         *,
         scatter: Scatter = "pooled",
         class_weight: ClassWeight = None,
@@ -56,8 +56,9 @@ class FeatureStatistics:
         # The weight of a sample of each class in S_W, (C,), unless it is the same for all classes by definition.
         self._within_weights: Tensor | None = None
         if classes is not None and counts is not None:
-            self._announced = classes, counts.double()
-            weights = ScatterWeights.of(counts.double(), int(counts.sum()), scatter, class_weight)
+            classes, counts = _checked_sizes(classes, counts)
+            self._announced = classes, counts
+            weights = ScatterWeights.of(counts, int(counts.sum()), scatter, class_weight)
             self._within_weights = None if weights.uniform is not None else weights.within
         elif classes is not None or counts is not None:
             raise ValueError("only one of classes and counts is given, need both or neither: pass both")
@@ -149,6 +150,7 @@ class FeatureStatistics:
 
     def shrunk(self, shrinkage: float) -> Tensor:
         """Return the pooled covariance S shrunk towards a sphere, (1 - shrinkage) S + shrinkage tr(S) / d I, (d, d)."""
+        check_number("shrinkage", shrinkage)
         covariance = self.pooled()
         sphere = float(covariance.diagonal().mean()) * shrinkage
         covariance *= 1 - shrinkage
@@ -161,6 +163,7 @@ class FeatureStatistics:
         The covariance is `shrunk(shrinkage)` + lam I. After each dimension is scaled to variance 1, directions with
         less variance than `least_variance` are dropped.
         """
+        check_number("lam", lam)
         covariance = self.shrunk(shrinkage)
         covariance.diagonal().add_(lam)
         scaled, scales = self._scaled(covariance)
@@ -229,9 +232,9 @@ class FeatureStatistics:
     def with_class(self, features: Numbers, label: int) -> FeatureStatistics:
         """Return new statistics with one more class, given the features (k, d) of that class.
 
-        Raises ValueError if the class already exists.
+        Raises ValueError if the class already exists, or if `label` is not a class id.
         """
-        if label in self.classes:
+        if check_integer("label", label, least=0) in self.classes:
             raise ValueError(f"class {label} already exists: choose another id")
         features = as_tensor(features, "features").detach().cpu()
         labels = torch.full((len(features),), label)
@@ -263,18 +266,21 @@ class FeatureStatistics:
             "means": self.means,
             "within": self._moments.within,
             "weighted": within.double(),
+            "announced": torch.tensor(self._announced is not None),
         }
 
     @classmethod
     def from_state(
         cls, state: dict[str, Tensor], *, scatter: Scatter = "pooled", class_weight: ClassWeight = None
     ) -> FeatureStatistics:
-        """Restore the statistics of a complete set that `state` returned.
+        """Restore the statistics that `state` returned, with class sizes if they had them.
 
-        Raises ValueError if the state has no weighted scatter although these options need one.
+        A state from version 0.2 or earlier does not say whether it had class sizes; it is restored with them. Raises
+        ValueError if these options need class sizes or a weighted scatter that the state does not have.
         """
         classes, counts, means = state["classes"], state["counts"], state["means"]
-        statistics = cls(classes, counts, scatter=scatter, class_weight=class_weight)
+        announced = (classes, counts) if state.get("announced", True) else (None, None)
+        statistics = cls(*announced, scatter=scatter, class_weight=class_weight)
         if statistics._within_weights is not None and state["weighted"].shape != state["within"].shape:
             raise ValueError(
                 f"the state has no weighted scatter, which scatter {scatter!r} with class_weight {class_weight!r} "
@@ -311,6 +317,19 @@ class FeatureStatistics:
         if self._plain is None:
             raise RuntimeError("no samples have been seen: call update first")
         return self._plain
+
+
+def _checked_sizes(classes: Numbers, counts: Numbers) -> tuple[Tensor, Tensor]:
+    """Return class ids (C,) int64 and class sizes (C,) float64. Raises ValueError unless they can be used."""
+    classes, counts = as_tensor(classes, "classes"), as_tensor(counts, "counts")
+    if classes.ndim != 1 or classes.shape != counts.shape:
+        what = f"classes has shape {tuple(classes.shape)} and counts has shape {tuple(counts.shape)}"
+        raise ValueError(f"{what}, need (C,) for both: pass one number of samples per class")
+    if classes.is_floating_point() or not (classes.diff() > 0).all():
+        raise ValueError(f"classes is {classes.tolist()}, need ascending class ids: pass the result of torch.unique")
+    if not ((counts > 0) & counts.isfinite()).all():
+        raise ValueError(f"counts is {counts.tolist()}, need positive finite numbers: omit classes without samples")
+    return classes.long(), counts.double()
 
 
 def _principal_axes(scaled: Tensor, scales: Tensor) -> tuple[Tensor, Tensor]:

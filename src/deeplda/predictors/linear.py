@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from deeplda.core.moments import check_batch
-from deeplda.core.options import check_choice
+from deeplda.core.options import check_choice, check_number
 from deeplda.predictors.calibration import Calibration
 from deeplda.predictors.feature_statistics import FeatureStatistics, Numbers, as_tensor
 
@@ -29,6 +29,8 @@ class LinearPredictor(nn.Module):
         priors: None for equal priors, "empirical" for the class frequencies, or one number per class. The logarithms of
             the priors are added to the scores.
 
+    Raises ValueError if an option is invalid.
+
     Attributes:
         calibration: the map from scores to probabilities, which `calibrate` fits.
 
@@ -45,6 +47,10 @@ class LinearPredictor(nn.Module):
     def __init__(self, *, probability: Probability = "softmax", priors: Priors = None) -> None:
         super().__init__()
         check_choice("probability", probability, get_args(Probability))
+        if isinstance(priors, str):
+            check_choice("priors", priors, ("empirical",), or_else="None")
+        elif priors is not None:
+            _class_numbers("priors", priors)
         self.probability, self.priors = probability, priors
         # The statistics of the last fit. `deeplda.loading` sets them when it restores a saved model.
         self._statistics: FeatureStatistics | None = None
@@ -98,10 +104,7 @@ class LinearPredictor(nn.Module):
         The logarithm of the factors is added to beta times the scores, where beta is the inverse temperature, so it
         counts the same however large the scores are. Call it after `calibrate`, which looks at the given frequencies.
         """
-        found = torch.as_tensor(factors, dtype=torch.float64)
-        if found.shape != self.classes.shape or not ((found > 0) & found.isfinite()).all():
-            raise ValueError(f"factors is {list(factors)}, need {len(self.classes)} positive finite numbers")
-        self.prior_shift = found.log().to(self.prior_shift)
+        self.prior_shift = _class_numbers("factors", factors, len(self.classes)).log().to(self.prior_shift)
         return self
 
     def decision_function(self, features: Numbers) -> Tensor:
@@ -182,10 +185,12 @@ class LinearPredictor(nn.Module):
             if prior is not None:
                 raise ValueError(f"prior is {prior}, but priors is {self.priors!r}: omit prior")
             return self.priors
+        if prior is not None:
+            check_number("prior", prior)
         if prior is None or not 0 < prior < 1:
             needed = "a number between 0 and 1, because priors were given as numbers"
             raise ValueError(f"the prior of the new class is {prior}, need {needed}: pass prior=0.1, for example")
-        shares = torch.as_tensor(self.priors, dtype=torch.float64).log().softmax(0) * (1 - prior)
+        shares = _class_numbers("priors", self.priors).log().softmax(0) * (1 - prior)
         return (*shares[:place].tolist(), float(prior), *shares[place:].tolist())
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *others: Any) -> None:
@@ -277,10 +282,19 @@ def log_priors(priors: Priors, counts: Tensor) -> Tensor:
     if priors is None:
         return torch.zeros(len(counts), dtype=torch.float64)
     if isinstance(priors, str):
-        check_choice("priors", priors, ("empirical",), or_else="None")
         return (counts / counts.sum()).log()
-    values = torch.as_tensor(priors, dtype=torch.float64)
-    if values.shape != counts.shape or not ((values > 0) & values.isfinite()).all():
-        needed = f"{len(counts)} positive finite numbers, one per class in ascending order of class ids"
-        raise ValueError(f"priors is {list(priors)}, need {needed}")
-    return values.log().log_softmax(0)
+    return _class_numbers("priors", priors, len(counts)).log().log_softmax(0)
+
+
+def _class_numbers(name: str, values: object, classes: int | None = None) -> Tensor:
+    """Return positive finite numbers, one per class, (C,) float64. Raises ValueError if `values` has anything else."""
+    try:
+        found = torch.as_tensor(values, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError):
+        found = torch.zeros(())
+    fits = found.ndim == 1 and classes in (None, len(found))
+    if not (fits and ((found > 0) & found.isfinite()).all()):
+        count = "" if classes is None else f"{classes} "
+        needed = f"{count}positive finite numbers, one per class in ascending order of class ids"
+        raise ValueError(f"{name} is {values!r}, need {needed}")
+    return found

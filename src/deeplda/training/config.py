@@ -54,10 +54,13 @@ class _Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     @classmethod
-    def parse(cls, settings: Mapping[str, object], origin: str) -> Self:
-        """Validate a mapping. Raises an InputError that names `origin` if it is invalid."""
+    def parse(cls, settings: Mapping[str, object], origin: str, *, strict: bool = False) -> Self:
+        """Validate a mapping. Raises an InputError that names `origin` if it is invalid.
+
+        With `strict`, a number has to be a number, not text such as "1".
+        """
         try:
-            return cls.model_validate(settings)
+            return cls.model_validate(settings, strict=strict)
         except ValidationError as error:
             raise InputError(f"{origin}: {first_mistake(error)}") from None
 
