@@ -25,7 +25,7 @@ def evaluate(
     run: FinishedRun,
     data: Annotated[
         str | None,
-        Parameter(help="Other labelled data to score: a folder of images, an .npz file, or a known data set."),
+        Parameter(help="Other labelled data to score: a folder of images, a table, an .npz file, or a known data set."),
     ] = None,
     /,
     *,
@@ -94,6 +94,8 @@ def _own_part(run: Path, config: RunConfig, model: Model, split: str, data_dir: 
     moved = config if data_dir is None else config.model_copy(update={"data_dir": data_dir})
     data = read_data(moved, split_of(run))
     changed = f"{config.data} has changed since {run} was trained"
+    if data.table != model.card.table:
+        raise InputError(f"{changed}: to score the model on all of its rows, run deeplda evaluate {run} {config.data}")
     if data.class_names != model.class_names or data.sample_shape != model.card.sample_shape:
         raise InputError(f"{changed}: its classes or image size are different")
     notes = list(data.notes)
@@ -114,8 +116,9 @@ def _other_data(run: Path, source: str, model: Model, data_dir: Path | None) -> 
     from deeplda.data.stored_split import StoredSplit
     from deeplda.training.run_folder import split_of
 
+    card = model.card
     found = load_labelled(
-        source, class_names=model.class_names, sample_shape=model.card.sample_shape, data_dir=data_dir
+        source, class_names=card.class_names, sample_shape=card.sample_shape, table=card.table, data_dir=data_dir
     )
     stored = split_of(run)
     if found.part.digests is None or not isinstance(stored, StoredSplit):
