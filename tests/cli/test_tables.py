@@ -146,6 +146,8 @@ def test_evaluate(home, capsys):
     later = json.loads(printed(capsys, "evaluate", "runs/customers-lda", "later.csv", "--json").out)
     assert (later["split"], later["n"]) == ("all", 300)
     assert later["accuracy"] > 0.7
+    said = printed(capsys, "evaluate", "runs/customers-lda", "customers.csv", "--json").err
+    assert "most of its rows were used to train the model" in said
 
 
 def test_a_table_that_has_changed_is_not_scored_as_if_it_had_not(home, capsys):

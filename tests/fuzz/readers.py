@@ -28,6 +28,7 @@ from torch import nn
 
 from deeplda.cli import main
 from deeplda.data import Data, Part, load_data, read_images
+from deeplda.data.data_frames import fit_encoder
 from deeplda.data.download import unpack
 from deeplda.data.known_sets import KNOWN_SETS
 from deeplda.data.layouts import read_idx
@@ -335,6 +336,29 @@ def model_card():
     return Reader(valid, in_file("model.json", json_lies(valid["model.json"])), _use)
 
 
+def table_card():
+    """A model card with the encoding of a table, as it is used to predict rows."""
+    encoder = fit_encoder(_TABLE.drop_columns(["kind"]))
+    width = len(encoder.outputs)
+    card = ModelCard(
+        network="mlp",
+        width=0.02,
+        embedding_dim=2,
+        sample_shape=(width,),
+        class_names=("a", "b"),
+        predictors=("nearest_mean",),
+        table=encoder,
+    )
+    model = Model(card, build_network("mlp", (width,), 2, width=0.02))
+    labels = torch.arange(12) % 2
+    statistics = FeatureStatistics.for_labels(labels)
+    statistics.update(torch.randn(12, 2, generator=torch.Generator().manual_seed(0)), labels)
+    model._fit_statistics(statistics)
+    valid = files_of(_into(model._write))
+    lies = in_file("model.json", json_lies(valid["model.json"]))
+    return Reader(valid, lies, lambda at: load(at).predict_proba(_TABLE))
+
+
 def model_weights():
     valid = _model_files()
     return Reader(valid, in_file("weights.safetensors", tensor_lies(valid["weights.safetensors"])), _use)
@@ -606,7 +630,7 @@ def sweep_results():
 
 OF_DATA_AND_MODELS = (
     archive, cifar10, cifar10n, mnist, stl10, npz, images, csv_table, packed_csv_table, parquet_table, arrow_table,
-    model_card, model_weights, autoencoder, classifier,
+    model_card, table_card, model_weights, autoencoder, classifier,
 )  # fmt: skip
 OF_RUNS_AND_SWEEPS = (
     run_toml, recipe, stored_split, metrics, run_folder, checkpoint_manifest, checkpoint_tensors, subclasses,
