@@ -36,6 +36,9 @@ def test_nothing_there(tmp_path):
         load(tmp_path / "nowhere")
 
 
+ONE_NUMBER = {"kind": "number", "name": "x", "mean": 0, "deviation": 1, "missing": False}
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -50,6 +53,8 @@ def test_nothing_there(tmp_path):
         ({"predictors": ["nearest_mean"]}, "does not fit model.json"),
         ({"network": "resnet"}, "network 'resnet' is not known"),
         ({"surprise": 1}, "surprise"),
+        ({"table": {"columns": []}}, "table.columns"),
+        ({"table": {"columns": [ONE_NUMBER]}}, "table and sample_shape have different numbers of values"),
         ({"format": 9}, "format"),
     ],
 )

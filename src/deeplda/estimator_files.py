@@ -100,7 +100,7 @@ def read_model(
     xbar, scalings = (coordinates.get(name, np.empty(0)) for name in ("xbar", "scalings"))
     if len(file.classes) != len(model.class_names):
         raise _contradiction(folder, f"{len(file.classes)} classes")
-    if file.n_features != model.card.sample_shape[0]:
+    if file.n_features != _columns_in(model):
         raise _contradiction(folder, f"{file.n_features} features")
     if file.feature_names is not None and len(file.feature_names) != file.n_features:
         raise _contradiction(folder, f"{len(file.feature_names)} feature names")
@@ -110,6 +110,12 @@ def read_model(
     if xbar.dtype != np.float64 or scalings.dtype != np.float64:
         raise InputError(f"the coordinates in {folder} are not float64: save the classifier again")
     return model, xbar, scalings
+
+
+def _columns_in(model: Model) -> int:
+    """Return the number of features, of columns of a data frame, or of channels of images."""
+    table = model.card.table
+    return model.card.sample_shape[0] if table is None else len(table.columns) + len(table.left_out)
 
 
 def _contradiction(folder: Path, declared: str) -> InputError:

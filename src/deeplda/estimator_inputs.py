@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils import assert_all_finite, check_consistent_length, column_or_1d
+from sklearn.utils.validation import validate_data
 from torch import nn
 
 from deeplda.core.options import check_number
+from deeplda.data.data_frames import encoded_frame, fit_encoder, is_frame, needs_encoding
 from deeplda.data.dataset import Part
+from deeplda.data.table_encoding import TableEncoder
 from deeplda.errors import InputError
 from deeplda.sampling import stratified_split
 
@@ -22,7 +28,44 @@ _MANY_SAMPLES, _HELD_OUT = 10_000, 1_000
 # Classes with fewer samples than this stay complete in every fold.
 _LEAST_SAMPLES = 3
 
+# Other dtypes are converted to the first one. Tabular data needs float64; images stay as small as they are.
+_DTYPES = [np.float64, np.float32, np.uint8]
+
 Split = tuple[NDArray[np.intp], NDArray[np.intp]]
+
+
+def training_samples(
+    estimator: BaseEstimator, X: object, y: object
+) -> tuple[NDArray[Any], NDArray[Any], TableEncoder | None]:
+    """Return the samples, the labels (n,) and, if the samples are the encoded rows of a data frame, the encoding.
+
+    This defines `n_features_in_` and `feature_names_in_`. Columns that are left out are reported by a warning.
+    """
+    if not needs_encoding(X):
+        samples, labels = validate_data(estimator, X, y, dtype=_DTYPES, allow_nd=True, force_writeable=True)
+        return samples, labels, None
+    validate_data(estimator, X, y, skip_check_array=True)
+    labels = column_or_1d(y, warn=True)
+    check_consistent_length(X, labels)
+    assert_all_finite(labels, input_name="y")
+    table = fit_encoder(X)
+    if note := table.left_out_note():
+        warnings.warn(note, stacklevel=3)
+    return encoded_frame(X, table), labels, table
+
+
+def samples_like_training(estimator: BaseEstimator, X: object, table: TableEncoder | None) -> NDArray[Any]:
+    """Return the samples to predict for a fitted estimator; `table` is the encoding from `training_samples`."""
+    if table is None:
+        samples: NDArray[Any] = validate_data(
+            estimator, X, reset=False, dtype=_DTYPES, allow_nd=True, force_writeable=True
+        )
+        return samples
+    if not is_frame(X):
+        what = f"X is a {type(X).__name__}, but the estimator was fitted on a data frame"
+        raise InputError(f"{what}: pass a data frame with the same columns")
+    validate_data(estimator, X, reset=False, skip_check_array=True)
+    return encoded_frame(X, table)
 
 
 def hold_out(labels: NDArray[np.int64], fraction: float, seed: int) -> Split:

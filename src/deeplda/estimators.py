@@ -15,12 +15,13 @@ from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeatures
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_class_weight
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from deeplda.classical.class_labels import encode_labels
 from deeplda.core.options import Scatter, StatisticName, check_integer
 from deeplda.data.dataset import Data, Part
+from deeplda.data.table_encoding import TableEncoder
 from deeplda.device import pick_device, seeded
 from deeplda.errors import InputError, code_not_run
 from deeplda.estimator_files import (
@@ -34,7 +35,17 @@ from deeplda.estimator_files import (
     weights_as_json,
     write_classifier,
 )
-from deeplda.estimator_inputs import Split, build_own, calibration_folds, code_name, hold_out, hold_out_few, loop_part
+from deeplda.estimator_inputs import (
+    Split,
+    build_own,
+    calibration_folds,
+    code_name,
+    hold_out,
+    hold_out_few,
+    loop_part,
+    samples_like_training,
+    training_samples,
+)
 from deeplda.io import expanded
 from deeplda.model import Model, Normalisation
 from deeplda.model_card import LDA_PREDICTORS, PredictorName, read_card
@@ -60,8 +71,6 @@ _SETTINGS = (
     "learning_rate", "weight_decay", "subclasses", "cluster_on", "cluster_starts", "smallest_cluster",
     "subclass_decision", "autoencoder_epochs", "device",
 )  # fmt: skip
-# Other dtypes are converted to the first one. Tabular data needs float64; images stay as small as they are.
-_DTYPES = [np.float64, np.float32, np.uint8]
 # Tabular samples are predicted in blocks of exactly this size, padded if necessary, because products of different
 # shapes round differently.
 _BLOCK = 128
@@ -83,9 +92,13 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     separable classes; a linear predictor on the embedding makes the decisions. `deeplda train` uses the same training
     loop.
 
-    Samples are feature vectors (n, features) or images (n, channels, height, width). Each feature or channel is
-    standardised internally. Predictions for feature vectors are computed in float64 and in blocks of a fixed size, so
-    the result for a sample is the same, to the last bit, whichever samples are predicted with it.
+    Samples are feature vectors (n, features), images (n, channels, height, width), or data frames of pandas and other
+    libraries whose frames export Arrow streams. Each feature or channel is standardised internally. A data frame with
+    categories, texts, dates or missing values is encoded as numbers inside the model, which needs the extra `table`;
+    columns that are constant or look like identifiers are left out, with a warning.
+
+    Predictions for feature vectors are computed in float64 and in blocks of a fixed size, so the result for a sample is
+    the same, to the last bit, whichever samples are predicted with it.
 
     Parameters
     ----------
@@ -171,12 +184,12 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     classes_ : ndarray of shape (n_classes,)
         The labels, sorted.
     n_features_in_ : int
-        Number of features or, for images, of channels.
+        Number of features, of columns of a data frame, or of channels of images.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the features; defined only if the column names of `X` are all strings.
     model_ : deeplda.model.Model
         The trained model. Its class names are the labels as strings; `model_.card.parents` has the class of each
-        subclass.
+        subclass, and `model_.card.table` the encoding of a data frame.
     n_iter_ : int
         Number of epochs trained.
     loss_curve_ : list of float, of length n_iter_
@@ -269,7 +282,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             what = f"fit received {', '.join(unsupported)}, need only X and y"
             raise TypeError(f"{what}: use class_weight to weight classes; samples cannot be weighted")
         self._forget()
-        inputs, targets = validate_data(self, X, y, dtype=_DTYPES, allow_nd=True, force_writeable=True)
+        inputs, targets, table = training_samples(self, X, y)
         if inputs.ndim not in (2, 4):
             needed = "2 axes for feature vectors or 4 for images"
             raise InputError(f"X has shape {inputs.shape}, need {needed}: reshape the samples")
@@ -286,7 +299,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             train, held_out = Part(inputs, labels).take(split[0]), Part(inputs, labels).take(split[1])
         progress = TerminalProgress() if self.verbose else Progress()
         try:
-            fitted = self._fit_model(config, train, held_out, progress)
+            fitted = self._fit_model(config, train, held_out, progress, table)
             if self.calibrate:
                 self._calibrate(fitted, config, train, held_out, progress)
         finally:
@@ -437,19 +450,27 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         return np.asarray(weights, dtype=np.float64)
 
     def _fit_model(
-        self, config: FitConfig, train: Part, held_out: Part, progress: Progress, clusters: Clusters | None = None
+        self,
+        config: FitConfig,
+        train: Part,
+        held_out: Part,
+        progress: Progress,
+        table: TableEncoder | None,
+        clusters: Clusters | None = None,
     ) -> _Fitted:
         """Train a model; `held_out` is used for early stopping, and `clusters` are subclasses that are already known.
 
-        For feature vectors, the predictors are fitted in float64.
+        For feature vectors, the predictors are fitted in float64. The encoded rows of a `table` are not standardised
+        again.
         """
-        scaler = None
-        if train.inputs.ndim == 2:
+        scaler, are_rows = None, train.inputs.ndim == 2
+        if are_rows and table is None:
             scaler = StandardScaler().fit(train.inputs.astype(np.float64, copy=False))
         prepared, nothing = loop_part(train, scaler), np.arange(0)
         validation = loop_part(held_out, scaler) if self.early_stopping else prepared.take(nothing)
         names = tuple(map(str, self.classes_))
-        data = Data(name="arrays", train=prepared, val=validation, test=prepared.take(nothing), class_names=names)
+        test = prepared.take(nothing)
+        data = Data(name="arrays", train=prepared, val=validation, test=test, class_names=names, table=table)
         run = MemoryRun()
         with warnings.catch_warnings():
             # Small data sets have small batches, and the ridge is there for them.
@@ -460,11 +481,12 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             trainee = self._trainee(config, data, clusters)
             run_epochs(trainee.config, data, trainee, run, progress)
         model = trainee.model
-        if scaler is not None:
+        if are_rows:
             model.cpu().double()
+        if scaler is not None:
             model.normalisation.set(scaler.mean_, scaler.scale_)
         trainee.fit_predictors(Part(train.inputs, data.train.labels))
-        if scaler is not None:
+        if are_rows:
             model.cpu()
         return _Fitted(model, data.train.labels, clusters, [row for row in run.rows if isinstance(row, EpochRow)])
 
@@ -492,7 +514,8 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             warnings.simplefilter("ignore")
             for rest, held in calibration_folds(fitted.labels, config.seed):
                 clusters = fitted.clusters and replace(fitted.clusters, labels=fitted.clusters.labels[rest])
-                of_fold = self._fit_model(config, train.take(rest), train.take(held), Progress(), clusters)
+                table = fitted.model.card.table
+                of_fold = self._fit_model(config, train.take(rest), train.take(held), Progress(), table, clusters)
                 found.append(gather_scores(of_fold.model, train.take(held)))
         if found:
             labels = np.concatenate([labels for labels, _ in found])
@@ -546,7 +569,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     def _apply(self, X: ArrayLike, function: Callable[[Tensor], Tensor]) -> NDArray[np.float64]:
         """Apply `function` to the embedding of X."""
         check_is_fitted(self)
-        inputs = validate_data(self, X, reset=False, dtype=_DTYPES, allow_nd=True, force_writeable=True)
+        inputs = samples_like_training(self, X, self.model_.card.table)
         if inputs.ndim != 2:
             return self.model_._collect(function, inputs)
         blocks = [inputs[start : start + _BLOCK] for start in range(0, len(inputs), _BLOCK)]

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from deeplda import __version__
+from deeplda.data.table_encoding import TableEncoder
 from deeplda.errors import FailedError, InputError
 from deeplda.extras import require
 from deeplda.loading import load
@@ -60,11 +61,13 @@ class Exported:
         file: the path of the file.
         verification: the comparison with the model.
         samples: a description of the samples that the file was verified on.
+        table: the encoding of the rows that the graph takes, if the model was trained on a table.
     """
 
     file: Path
     verification: Verification
     samples: str
+    table: TableEncoder | None
 
 
 @dataclass(frozen=True)
@@ -139,7 +142,7 @@ def export_run(
             subfolder.write(file.name, content)
     else:
         write_file(file, content)
-    return Exported(file, verification, description)
+    return Exported(file, verification, description, model.card.table)
 
 
 def export_model(model: Model, file: Path, inputs: NDArray[Any], *, format: Format = "onnx") -> Verification:
@@ -248,7 +251,7 @@ def _properties(model: Model) -> dict[str, object]:
         "sample_shape": model.card.sample_shape,
         "predictor": model.card.predictors[0],
         "calibrated_on": model.calibrated_on,
-    }
+    } | ({} if model.card.table is None else {"table": model.card.table.model_dump(mode="json")})
 
 
 def _as_onnx(program: torch.export.ExportedProgram, model: Model) -> bytes:
@@ -326,7 +329,7 @@ def _real_samples(folder: Path, model: Model, *, verify_all: bool, data_dir: Pat
     config = RunConfig.read(folder / "run.toml")
     moved = config if data_dir is None else config.model_copy(update={"data_dir": data_dir})
     data = read_data(moved, split_of(folder))
-    if data.sample_shape != model.card.sample_shape:
+    if data.sample_shape != model.card.sample_shape or data.table != model.card.table:
         raise InputError(f"{config.data} has changed since {folder} was trained: its samples have a different shape")
     name, part = ("test", data.test) if len(data.test) else ("validation", data.val)
     if not len(part):

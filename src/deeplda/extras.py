@@ -28,6 +28,7 @@ EXTRAS = {
     "sweep": Extra("sweep", modules=("optuna", "sqlalchemy"), commands=("sweep",)),
     "export": Extra("export", modules=("onnx", "onnxscript", "onnxruntime"), commands=("export --format onnx",)),
     "heic": Extra("HEIC", modules=("pi_heif",), commands=()),
+    "table": Extra("table", modules=("pyarrow",), commands=()),
     "tensorboard": Extra("TensorBoard", modules=("tensorboard",), commands=("train --tensorboard",)),
 }
 

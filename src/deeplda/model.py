@@ -15,6 +15,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from deeplda.core.options import check_choice
+from deeplda.data.data_frames import encoded_frame, is_frame
 from deeplda.errors import InputError, NotFiniteError
 from deeplda.io import expanded
 from deeplda.model_card import ModelCard, PredictorName, first_problem
@@ -46,7 +47,8 @@ class Model(nn.Module):
     """A network together with everything it needs to classify raw samples.
 
     Inputs are arrays or tensors in the form of the training data: images N x C x H x W, as uint8 or as floats in the
-    same range 0..255, or feature vectors N x features. With `tta="mirror"`, the embeddings of each image and its mirror
+    same range 0..255, or feature vectors N x features. If the model was trained on a table, they can also be data
+    frames with the columns of that table. With `tta="mirror"`, the embeddings of each image and its mirror
     image are averaged, at twice the cost; with `tta="views"`, those of six views, of which four are shifted by a pixel.
     `mirror=True` is the same as `tta="mirror"`.
 
@@ -278,6 +280,8 @@ class Model(nn.Module):
         Raises InputError if the inputs have the wrong shape, contain NaN or infinity, or are images scaled to 0..1
         although the training images were not, or if an embedding is not finite.
         """
+        if self.card.table is not None and is_frame(inputs):
+            inputs = encoded_frame(inputs, self.card.table)
         inputs = inputs if isinstance(inputs, Tensor) else _as_array(inputs)
         if tuple(inputs.shape[1:]) != self.card.sample_shape:
             needed = f"(n, {', '.join(map(str, self.card.sample_shape))}), the shape of the training data"

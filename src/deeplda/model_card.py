@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from deeplda.core.options import ClassWeight, Scatter, check_regularisation
+from deeplda.data.table_encoding import TableEncoder
 from deeplda.errors import InputError, unreadable
 from deeplda.io import read_small
 from deeplda.networks.layers import Head
@@ -37,6 +38,7 @@ class ModelCard(BaseModel):
         parents: the class of each subclass, if the model was trained on subclasses.
         subclass_decision: "argmax" picks the class of the best subclass, "sum" the class whose subclasses have the
             highest total probability.
+        table: the encoding of raw rows, if the model was trained on a table; its outputs are the samples.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -56,6 +58,7 @@ class ModelCard(BaseModel):
     class_weight: ClassWeight = None
     parents: tuple[int, ...] | None = None
     subclass_decision: Literal["argmax", "sum"] = "argmax"
+    table: TableEncoder | None = None
 
     @model_validator(mode="after")
     def _check_that_settings_agree(self) -> Self:
@@ -63,6 +66,8 @@ class ModelCard(BaseModel):
             raise ValueError("parents and class_names have different numbers of classes")
         if 4 * max(map(len, self.class_names)) * len(self.class_names) > _MAX_NAME_BYTES:
             raise ValueError("class names are too long")
+        if self.table is not None and self.sample_shape != (len(self.table.outputs),):
+            raise ValueError("table and sample_shape have different numbers of values")
         check_regularisation(self.alpha, self.lam, self.scatter, self.class_weight)
         return self
 

@@ -61,12 +61,13 @@ def as_json(value: object, indent: int | None = None) -> str:
     return json.dumps(_without_nan(value), allow_nan=False, indent=indent)
 
 
-def as_csv(columns: Iterable[str], rows: Iterable[Mapping[str, object]]) -> str:
-    """Return rows as comma-separated values, with a header line; text cannot be a formula."""
+def as_csv(columns: Iterable[str], rows: Iterable[Mapping[str, object]], *, header: bool = True) -> str:
+    """Return rows as comma-separated values, by default with a header line; text cannot be a formula."""
     names = list(columns)
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(map(_csv_cell, names))
+    if header:
+        writer.writerow(map(_csv_cell, names))
     writer.writerows([_csv_cell(row.get(name, "")) for name in names] for row in rows)
     return stream.getvalue()
 

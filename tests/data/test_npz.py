@@ -106,6 +106,7 @@ def test_labels_are_numbered(tmp_path: Path) -> None:
         ({"class_names": np.array(["a", "a"])}, "distinct names"),
         ({"class_names": np.array([1, 2])}, "distinct names"),
         ({"y_train": np.array([{}] * 20, dtype=object)}, "Python objects"),
+        ({"y_train": np.array(["a", "b"] * 10, dtype=object)}, r"write .* y_train=np.asarray\(...\).astype\(str\)"),
     ],
 )
 def test_unusable_arrays_are_named(tmp_path: Path, arrays: dict[str, object], says: str) -> None:

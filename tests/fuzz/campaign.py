@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 
 from deeplda.errors import InputError
 
-# For each of the twenty readers. `make fuzz` runs a longer campaign, with new lies each time.
+# For each reader. `make fuzz` runs a longer campaign, with new lies each time.
 EXAMPLES = int(os.environ.get("DEEPLDA_FUZZ_EXAMPLES", "500"))
 TRAP = "from pathlib import Path\nPath('ran').touch()\ndef make(*_): Path('ran').touch()\n"
 
@@ -47,7 +47,7 @@ def _refusal(reader, folder):
         with watched(folder):
             reader.read(folder)
     except InputError as error:
-        if isinstance(error.__context__, MemoryError):
+        if isinstance(error.__context__, MemoryError) and not reader.reserves:
             raise AssertionError("it asked for more memory than the file can need") from error
         return str(error)
     return None

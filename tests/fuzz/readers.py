@@ -11,9 +11,14 @@ import zipfile
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.feather
+import pyarrow.parquet
 import torch
 from hypothesis import strategies as st
 from lies import as_json, as_toml, bytes_changed, values_changed
@@ -23,11 +28,13 @@ from torch import nn
 
 from deeplda.cli import main
 from deeplda.data import Data, Part, load_data, read_images
+from deeplda.data.data_frames import fit_encoder
 from deeplda.data.download import unpack
 from deeplda.data.known_sets import KNOWN_SETS
 from deeplda.data.layouts import read_idx
 from deeplda.data.npz import read_npz
 from deeplda.data.stored_split import read_split
+from deeplda.data.table_source import encoded_blocks
 from deeplda.errors import InputError
 from deeplda.estimators import DeepLDAClassifier
 from deeplda.experiments.recipes import read_recipe
@@ -61,13 +68,15 @@ class Reader:
     """Files of a folder by name; one of them changed, by name and content; what reads the folder.
 
     Instead of content, a lie may have a function that puts something else in the file's place. A reader that takes
-    long gets every `one_in`th number of lies.
+    long gets every `one_in`th number of lies. A reader that `reserves` memory may be refused what a file declares:
+    Arrow reserves the declared size of a compressed buffer, and uses only what the buffer contains.
     """
 
     valid: dict[str, bytes]
     lies: st.SearchStrategy[tuple[str, bytes | Callable[[Path], object]]]
     read: Callable[[Path], object]
     one_in: int = 1
+    reserves: bool = False
 
 
 def in_file(name, *strategies):
@@ -204,6 +213,92 @@ def images():
     return Reader({"image": contents[0]}, lies, lambda at: read_images([at / "image"], channels=1, image_size=(4, 4)))
 
 
+# ---------------------------------------------------------------- tables
+
+_ROWS = 40
+_TABLE = pa.table(
+    {
+        "number": pa.array([None, *range(1, _ROWS)], pa.float64()),
+        "text": [("red", "green, or", 'a "b"', None)[row % 4] for row in range(_ROWS)],
+        "day": [datetime(2020, 1, 1 + row % 28, 12) for row in range(_ROWS)],
+        "flag": [row % 3 == 0 for row in range(_ROWS)],
+        "kind": ["a" if row % 4 < 2 else "b" for row in range(_ROWS)],
+    }
+)
+# What a table may be made of, besides changes of a valid one.
+_CELLS = st.text(st.sampled_from(list("a1-.,;\t|\"'\n\r\0 é\ufeff")), max_size=6)
+_LINES = st.lists(st.lists(_CELLS, max_size=6).map(",".join), max_size=8).map("\n".join)
+
+
+def _as_csv():
+    buffer = io.BytesIO()
+    pa.csv.write_csv(_TABLE, buffer)
+    return buffer.getvalue()
+
+
+def _with_footer_lies(content, size):
+    """Bytes anywhere, or in the last `size` bytes, which say what the others mean."""
+    body, footer = content[:-size], content[-size:]
+    return st.one_of(bytes_changed(content), bytes_changed(footer).map(lambda lie: body + lie))
+
+
+def _table_reader(name, valid, lies, *, reserves=False):
+    """Reads a table to train on it, and to predict its rows with the encoding of the valid table."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / name).write_bytes(valid)
+        encoder = load_data(Path(folder) / name).table
+
+    def read(at):
+        refused = None
+        for use in (load_data, lambda path: list(encoded_blocks(path, encoder))):
+            try:
+                use(at / name)
+            except InputError as error:
+                refused = error
+        if refused is not None:
+            raise refused
+
+    return Reader({name: valid}, in_file(name, lies), read, reserves=reserves)
+
+
+def csv_table():
+    content = _as_csv()
+    return _table_reader("t.csv", content, st.one_of(bytes_changed(content), _LINES.map(str.encode)))
+
+
+def packed_csv_table():
+    content = _as_csv()
+    packed = gzip.compress(content, 1)
+    return _table_reader(
+        "t.csv.gz", packed, st.one_of(bytes_changed(packed), bytes_changed(content).map(gzip.compress))
+    )
+
+
+def parquet_table():
+    def written(**options):
+        buffer = io.BytesIO()
+        pa.parquet.write_table(_TABLE, buffer, row_group_size=25, **options)
+        return buffer.getvalue()
+
+    contents = [written(), written(compression="none", use_dictionary=False), written(compression="zstd")]
+    lies = st.one_of(*(_with_footer_lies(content, 2_000) for content in contents))
+    return _table_reader("t.parquet", contents[0], lies)
+
+
+def arrow_table():
+    def written(compression):
+        buffer = io.BytesIO()
+        pa.feather.write_feather(_TABLE, buffer, compression=compression)
+        return buffer.getvalue()
+
+    stream = io.BytesIO()
+    with pa.ipc.new_stream(stream, _TABLE.schema) as writer:
+        writer.write_table(_TABLE)
+    contents = [written("lz4"), written("uncompressed"), written("zstd"), stream.getvalue()]
+    lies = st.one_of(*(_with_footer_lies(content, 1_000) for content in contents))
+    return _table_reader("t.arrow", contents[0], lies, reserves=True)
+
+
 # ---------------------------------------------------------------- models
 
 
@@ -240,6 +335,29 @@ def _use(at):
 def model_card():
     valid = _model_files()
     return Reader(valid, in_file("model.json", json_lies(valid["model.json"])), _use)
+
+
+def table_card():
+    """A model card with the encoding of a table, as it is used to predict rows."""
+    encoder = fit_encoder(_TABLE.drop_columns(["kind"]))
+    width = len(encoder.outputs)
+    card = ModelCard(
+        network="mlp",
+        width=0.02,
+        embedding_dim=2,
+        sample_shape=(width,),
+        class_names=("a", "b"),
+        predictors=("nearest_mean",),
+        table=encoder,
+    )
+    model = Model(card, build_network("mlp", (width,), 2, width=0.02))
+    labels = torch.arange(12) % 2
+    statistics = FeatureStatistics.for_labels(labels)
+    statistics.update(torch.randn(12, 2, generator=torch.Generator().manual_seed(0)), labels)
+    model._fit_statistics(statistics)
+    valid = files_of(_into(model._write))
+    lies = in_file("model.json", json_lies(valid["model.json"]))
+    return Reader(valid, lies, lambda at: load(at).predict_proba(_TABLE))
 
 
 def model_weights():
@@ -534,8 +652,8 @@ def sweep_results():
 
 
 OF_DATA_AND_MODELS = (
-    archive, cifar10, cifar10n, mnist, stl10, npz, images,
-    model_card, model_weights, weights_to_start_from, autoencoder, classifier,
+    archive, cifar10, cifar10n, mnist, stl10, npz, images, csv_table, packed_csv_table, parquet_table, arrow_table,
+    model_card, table_card, model_weights, weights_to_start_from, autoencoder, classifier,
 )  # fmt: skip
 OF_RUNS_AND_SWEEPS = (
     run_toml, recipe, stored_split, metrics, run_folder, checkpoint_manifest, checkpoint_tensors, subclasses,

@@ -26,6 +26,7 @@ _EXAMPLES = """Examples:
 
     deeplda train
     deeplda train photos/ --image-size 64
+    deeplda train table.csv --target tier
     deeplda train cifar10 --recipe quick
     deeplda evaluate runs/digits-lda
     deeplda predict runs/photos-lda scans/
@@ -38,7 +39,10 @@ _COMMANDS = {
         "photos/ --image-size 64 --class-weight balanced --run runs/photos",
     ),
     "evaluate": ("Score a trained model on one split of its data.", "runs/digits-lda --json"),
-    "predict": ("Classify images: print the file, class and probability of each.", "runs/photos scans/ one.jpg --csv"),
+    "predict": (
+        "Classify images or the rows of a table: print the class and probability of each.",
+        "runs/photos scans/ one.jpg --csv",
+    ),
     "report": ("Write an HTML page about a run, or one that compares several runs.", "runs/digits-lda --open"),
     "doctor": ("Diagnose a run and suggest what to change.", "runs/digits-lda"),
     "export": (

@@ -46,7 +46,7 @@ def fetch_command(
 
 
 def check_command(
-    source: Annotated[str, Parameter(help="A known data set, a folder of images, or an .npz file.")],
+    source: Annotated[str, Parameter(help="A known data set, a folder of images, a table, or an .npz file.")],
     /,
     *,
     data_dir: DataDir = None,

@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from deeplda.cli.shared_options import DataDir, Device, FinishedRun, Json, OwnNetwork, Tta, flag
 from deeplda.errors import InputError
 from deeplda.formatting import counted, wilson_interval
+from deeplda.io import expanded
 from deeplda.printing import say, say_json
 from deeplda.training.config import RunConfig
 
@@ -25,7 +26,7 @@ def evaluate(
     run: FinishedRun,
     data: Annotated[
         str | None,
-        Parameter(help="Other labelled data to score: a folder of images, an .npz file, or a known data set."),
+        Parameter(help="Other labelled data to score: a folder of images, a table, an .npz file, or a known data set."),
     ] = None,
     /,
     *,
@@ -58,7 +59,7 @@ def evaluate(
     if data is None:
         found = _own_part(run, config, model, split or "test", data_dir)
     else:
-        found = _other_data(run, data, model, data_dir)
+        found = _other_data(run, config, data, model, data_dir)
     uncalibrated = uncalibrated_note(model)
     for note in (*found.notes, *([uncalibrated] if uncalibrated else [])):
         say(f"note: {note}", file=sys.stderr)
@@ -94,6 +95,8 @@ def _own_part(run: Path, config: RunConfig, model: Model, split: str, data_dir: 
     moved = config if data_dir is None else config.model_copy(update={"data_dir": data_dir})
     data = read_data(moved, split_of(run))
     changed = f"{config.data} has changed since {run} was trained"
+    if data.table != model.card.table:
+        raise InputError(f"{changed}: to score the model on all of its rows, run deeplda evaluate {run} {config.data}")
     if data.class_names != model.class_names or data.sample_shape != model.card.sample_shape:
         raise InputError(f"{changed}: its classes or image size are different")
     notes = list(data.notes)
@@ -105,7 +108,7 @@ def _own_part(run: Path, config: RunConfig, model: Model, split: str, data_dir: 
     return Labelled(part, split, tuple(notes))
 
 
-def _other_data(run: Path, source: str, model: Model, data_dir: Path | None) -> Labelled:
+def _other_data(run: Path, config: RunConfig, source: str, model: Model, data_dir: Path | None) -> Labelled:
     """Return the samples of other data, with a note about those that the run was trained on."""
     import numpy as np
 
@@ -114,9 +117,13 @@ def _other_data(run: Path, source: str, model: Model, data_dir: Path | None) -> 
     from deeplda.data.stored_split import StoredSplit
     from deeplda.training.run_folder import split_of
 
+    card = model.card
     found = load_labelled(
-        source, class_names=model.class_names, sample_shape=model.card.sample_shape, data_dir=data_dir
+        source, class_names=card.class_names, sample_shape=card.sample_shape, table=card.table, data_dir=data_dir
     )
+    if card.table is not None and expanded(source).resolve() == Path(config.data):
+        what = f"{source} is the table of this run, so most of its rows were used to train the model"
+        return replace(found, notes=(*found.notes, what))
     stored = split_of(run)
     if found.part.digests is None or not isinstance(stored, StoredSplit):
         return found

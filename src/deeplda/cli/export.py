@@ -40,6 +40,10 @@ def export(
             run, format=format_, output=output, verify_all=verify_all, data_dir=data_dir, network=network
         )
     say(f"verified on {exported.samples}: {_findings(exported.verification)}")
+    if exported.table is not None:
+        say(f"the graph takes encoded rows, {len(exported.table.outputs)} numbers each:")
+        for line in exported.table.describe():
+            say(f"  {line}")
     say(f"the model is in {exported.file}")
 
 

@@ -1,4 +1,4 @@
-"""`deeplda predict RUN FILES`: classify image files."""
+"""`deeplda predict RUN FILES`: classify image files, or the rows of a table."""
 
 from __future__ import annotations
 
@@ -9,25 +9,32 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from deeplda.cli.shared_options import Device, InputPath, Json, OwnNetwork, RunOrModel, Tta, flag
+from deeplda.data.table_formats import READABLE, table_format
 from deeplda.errors import FailedError, InputError
+from deeplda.extras import require
 from deeplda.formatting import counted
 from deeplda.printing import as_csv, say, say_json, say_lines
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
     from numpy.typing import NDArray
 
     from deeplda.model import Model
     from deeplda.views import Views
 
-# The prediction for one file: file, class, probability and, if requested, subclass and distance; or file and error.
+# The prediction for one file or row: its path or number, class, probability and, if requested, subclass and distance;
+# for a broken file, its path and the error.
 Prediction = dict[str, str | float]
+# The number of rows of a table that are shown on a terminal.
+_MOST_ROWS = 20
 
 
 def predict(
     run: RunOrModel,
     /,
-    *files: Annotated[InputPath, Parameter(help="Image files and folders of images.")],
+    *files: Annotated[InputPath, Parameter(help="Image files and folders of images, or one table.")],
     network: OwnNetwork = None,
     device: Device = "cpu",
     skip_unreadable: Annotated[
@@ -35,45 +42,108 @@ def predict(
     ] = False,
     subclasses: Annotated[bool, flag("Also show the subclass.")] = False,
     distance: Annotated[
-        bool, flag("Also show the distance to the nearest class, which is large for images that fit no class.")
+        bool, flag("Also show the distance to the nearest class, which is large for samples that fit no class.")
     ] = False,
     tta: Tta = None,
     csv_: Annotated[bool, flag("Print comma-separated values to stdout.", name="--csv")] = False,
     json_: Json = False,
 ) -> None:
-    """Classify images: print the file, class and probability of each, and list the files that cannot be read."""
+    """Classify images or the rows of a table: print the file or row, the class and the probability of each.
+
+    Image files that cannot be read are listed.
+    """
     if not files:
-        raise InputError("no files were given: pass image files or folders after the run")
+        raise InputError("no files were given: pass image files or folders, or a table, after the run")
     if csv_ and json_:
         raise InputError("--csv and --json were both given: omit one of them")
 
     from deeplda.device import pick_device
     from deeplda.loading import load
-    from deeplda.model import uncalibrated_note
 
     model = load(run, network=network, device=str(pick_device(device)))
+    details = ["class", "probability"] + ["subclass"] * subclasses + ["distance"] * distance
+
+    def classify(samples: NDArray[np.generic]) -> list[Prediction]:
+        return _predictions(model, samples, tta=tta, subclasses=subclasses, distance=distance)
+
+    if model.card.table is not None:
+        _classify_table(model, files, ["row", *details], classify, csv_=csv_, json_=json_)
+        return
     if len(model.card.sample_shape) != 3:
         do = f"use deeplda.load({str(run)!r}).predict(features) in Python"
         raise InputError(f"the model in {run} takes feature vectors, not images: {do}")
     all_files = _image_files(files)
-    if note := uncalibrated_note(model):
-        say(f"note: {note}", file=sys.stderr)
+    _note_calibration(model)
     predictions: list[Prediction] = []
     for start in range(0, len(all_files), model.batch_size):
         batch = all_files[start : start + model.batch_size]
         images, errors = _read(batch, model.card.sample_shape)
-        found = iter(_predictions(model, images, tta=tta, subclasses=subclasses, distance=distance))
+        found = iter(classify(images))
         predictions += [
             {"file": str(file), "error": errors[place]} if place in errors else {"file": str(file), **next(found)}
             for place, file in enumerate(batch)
         ]
-    columns = ["file", "class", "probability"] + ["subclass"] * subclasses + ["distance"] * distance
-    _show(predictions, columns, model, csv_=csv_, json_=json_)
+    _show(predictions, ["file", *details], model, csv_=csv_, json_=json_)
     broken = sum("error" in prediction for prediction in predictions)
     if broken == len(predictions):
         raise FailedError("none of the files could be read, so nothing was classified")
     if broken and not skip_unreadable:
         raise FailedError(f"{broken:,} of {counted(len(predictions), 'file')} could not be read")
+
+
+def _classify_table(
+    model: Model,
+    files: tuple[Path, ...],
+    columns: list[str],
+    classify: Callable[[NDArray[np.generic]], list[Prediction]],
+    *,
+    csv_: bool,
+    json_: bool,
+) -> None:
+    """Print the predictions for the rows of a table, block by block, so that it need not fit in memory."""
+    path = _the_table(files)
+    require("table", "a table")
+    from deeplda.data.table_source import encoded_blocks
+
+    assert model.card.table is not None
+    _note_calibration(model)
+    predictions: list[Prediction] = []
+    if csv_:
+        say_lines(as_csv(columns, ()))
+    row = 0
+    for block in encoded_blocks(path, model.card.table):
+        found = [{"row": row + place, **prediction} for place, prediction in enumerate(classify(block), start=1)]
+        row += len(block)
+        if csv_:
+            say_lines(as_csv(columns, found, header=False))
+        elif json_:
+            predictions += found
+        else:
+            _print_predictions(found[:_MOST_ROWS], columns)
+            if row > _MOST_ROWS:
+                say(f"these are the first {_MOST_ROWS} rows; pass --csv to print all of them")
+            return
+    if json_:
+        names = list(model.class_names)
+        say_json({"predictions": predictions, "class_names": names, "calibrated_on": model.calibrated_on})
+
+
+def _the_table(files: tuple[Path, ...]) -> Path:
+    """Return the only file. Raises InputError if there are several, or if it is not a table."""
+    if len(files) > 1:
+        raise InputError(f"{len(files)} files were given, need one table: run the command once for each of them")
+    (path,) = files
+    if not path.is_file() or table_format(path) is None:
+        what = "is not a table" if path.exists() else "does not exist"
+        raise InputError(f"{path} {what}, but the model was trained on a table: pass a {READABLE} file")
+    return path
+
+
+def _note_calibration(model: Model) -> None:
+    from deeplda.model import uncalibrated_note
+
+    if note := uncalibrated_note(model):
+        say(f"note: {note}", file=sys.stderr)
 
 
 def _show(predictions: list[Prediction], columns: list[str], model: Model, *, csv_: bool, json_: bool) -> None:
@@ -129,17 +199,17 @@ def _read(files: list[Path], shape: tuple[int, ...]) -> tuple[NDArray[np.uint8],
 
 
 def _predictions(
-    model: Model, images: NDArray[np.uint8], *, tta: Views | None, subclasses: bool, distance: bool
+    model: Model, samples: NDArray[np.generic], *, tta: Views | None, subclasses: bool, distance: bool
 ) -> list[Prediction]:
     predictions: list[Prediction] = [
         {"class": model.class_names[row.argmax()], "probability": round(float(row.max()), 6)}
-        for row in model.predict_proba(images, tta=tta)
+        for row in model.predict_proba(samples, tta=tta)
     ]
     if subclasses:
-        for prediction, name in zip(predictions, model.predict_subclasses(images, tta=tta), strict=True):
+        for prediction, name in zip(predictions, model.predict_subclasses(samples, tta=tta), strict=True):
             prediction["subclass"] = str(name)
     if distance:
-        for prediction, far in zip(predictions, model.mahalanobis(images, tta=tta), strict=True):
+        for prediction, far in zip(predictions, model.mahalanobis(samples, tta=tta), strict=True):
             prediction["distance"] = round(float(far), 6)
     return predictions
 
@@ -155,5 +225,5 @@ def _print_predictions(predictions: list[Prediction], columns: list[str]) -> Non
         table.add_column(column, justify="right" if column in ("probability", "distance") else "left", overflow="fold")
     for prediction in predictions:
         cells = (prediction[column] for column in columns)
-        table.add_row(*(f"{cell:.4f}" if isinstance(cell, float) else cell for cell in cells))
+        table.add_row(*(f"{cell:.4f}" if isinstance(cell, float) else str(cell) for cell in cells))
     print_table(table)

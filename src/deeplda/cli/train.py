@@ -13,6 +13,7 @@ from cyclopts import Parameter
 from deeplda.cli.launcher import is_in_job, is_silent, run_job, stop_with_launcher
 from deeplda.cli.run_choice import RunChoice, chosen_run
 from deeplda.cli.shared_options import DataSource, Json, OutputPath, Quiet, Recipe, WholeNumber, flag
+from deeplda.data.table_formats import table_format
 from deeplda.errors import InputError, StoppedError
 from deeplda.extras import require
 from deeplda.formatting import duration, flops
@@ -163,4 +164,5 @@ def _print_summary(folder: Path, summary: SummaryRow, settings: RunConfig) -> No
     say(f"selected epoch {summary.best_epoch} of {summary.epochs} ({reason}); {duration(summary.seconds)}{compute}")
     say(f"the run is in {folder}, and its report is {folder / 'report.html'}; next:")
     say(f"  deeplda evaluate {folder}{_network_option(settings)}")
-    say(f"  deeplda predict {folder} FILES-OR-FOLDERS...{_network_option(settings)}")
+    files = "NEW-ROWS.csv --csv" if table_format(settings.data) else "FILES-OR-FOLDERS..."
+    say(f"  deeplda predict {folder} {files}{_network_option(settings)}")

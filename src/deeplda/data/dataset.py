@@ -16,6 +16,7 @@ from deeplda.errors import InputError
 
 if TYPE_CHECKING:
     from deeplda.data.stored_split import StoredSplit
+    from deeplda.data.table_encoding import TableEncoder
 
 Inputs = NDArray[np.uint8] | NDArray[np.float32]
 Labels = NDArray[np.int64]
@@ -34,12 +35,14 @@ class Part:
         labels: (N,) int64, indices into the `class_names` of the data.
         files: the path of each sample's file, as printable text; None if samples do not come from separate files.
         digests: (N,), the digest of each sample's file; None if samples do not come from separate files.
+        rows: (N,), the row of each sample in its table, counted from 1; None if samples do not come from a table.
     """
 
     inputs: Inputs
     labels: Labels
     files: tuple[str, ...] | None = None
     digests: Digests | None = None
+    rows: Labels | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -48,7 +51,8 @@ class Part:
         """Return a copy of the samples at these indices."""
         files = None if self.files is None else tuple(self.files[index] for index in indices)
         digests = None if self.digests is None else self.digests[indices]
-        return Part(self.inputs[indices], self.labels[indices], files, digests)
+        rows = None if self.rows is None else self.rows[indices]
+        return Part(self.inputs[indices], self.labels[indices], files, digests, rows)
 
 
 def joined(*parts: Part) -> Part:
@@ -67,6 +71,7 @@ class Source:
         notes: sentences for the user about ignored files, duplicates, groups and changes.
         split: the images of a folder and their parts, if they were split by content.
         changed: whether the images are not those of the stored split with which they were read.
+        table: the encoding of the rows, if the source is a table.
     """
 
     name: str
@@ -80,6 +85,7 @@ class Source:
     notes: tuple[str, ...] = ()
     split: StoredSplit | None = None
     changed: bool = False
+    table: TableEncoder | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +97,7 @@ class Data:
         notes: sentences for the user about ignored files, duplicates, groups and changes.
         split: the images of a folder and their parts, if they were split by content; a run stores it.
         changed: whether the images are not those of the stored split with which they were read.
+        table: the encoding of the rows, if the source is a table; the model card stores it.
     """
 
     name: str
@@ -102,6 +109,7 @@ class Data:
     notes: tuple[str, ...] = ()
     split: StoredSplit | None = None
     changed: bool = False
+    table: TableEncoder | None = None
 
     @property
     def images(self) -> bool:
@@ -163,6 +171,7 @@ def complete(source: Source, seed: int) -> Data:
         notes=source.notes,
         split=source.split,
         changed=source.changed,
+        table=source.table,
     )
 
 

@@ -106,7 +106,9 @@ def _checked_size(path: Path, archive: zipfile.ZipFile, name: str) -> int:
     shape, _, dtype = read_header(file)
     start = file.tell()
     if dtype.hasobject:
-        raise _wrong(path, f"{name} contains Python objects", "numbers or strings")
+        what = f"{path}: {name} contains Python objects, like most columns of texts in a data frame"
+        do = f"write the file again with {name}=np.asarray(...).astype(str)"
+        raise InputError(what, need="numbers or strings", do=do)
     if dtype.itemsize == 0:  # a header could declare any number of such items
         raise _wrong(path, f"{name} contains items of size zero ({dtype} {shape})", "numbers or strings")
     if dtype.kind == "U" and dtype.itemsize > _LONGEST_LABEL * 4:

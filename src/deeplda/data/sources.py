@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +18,17 @@ from deeplda.data.folder_options import FolderOptions, FolderSplit
 from deeplda.data.known_sets import KNOWN_SETS, read_digits
 from deeplda.data.layouts import KnownSet
 from deeplda.data.npz import read_npz
+from deeplda.data.table_formats import READABLE, table_format
 from deeplda.errors import InputError
+from deeplda.extras import require
 from deeplda.formatting import counted
 from deeplda.io import expanded
 from deeplda.memory import TooLargeError, require_memory
 
-# Modules that need Pillow are imported where they are used, because digits, known sets and .npz files do not need it.
+if TYPE_CHECKING:
+    from deeplda.data.table_encoding import TableEncoder
+
+# Modules that need Pillow or pyarrow are imported where they are used: digits, known sets and .npz files need neither.
 
 KNOWN = ("digits", *KNOWN_SETS)
 
@@ -37,14 +42,16 @@ def load_data(
     skip_unreadable: bool = False,
     strict: bool = False,
     group_by: str | None = None,
+    target: str | None = None,
     split: FolderSplit = "content",
     exact: bool = False,
 ) -> Data:
     """Read a source and return its training, validation and test sets.
 
     Args:
-        source: a known name (`KNOWN`), a folder of images, or an .npz file. A known name takes precedence over a folder
-            of the same name; write ./digits for the folder.
+        source: a known name (`KNOWN`), a folder of images, a table (a .csv, .tsv, .parquet, .feather or .arrow file),
+            or an .npz file. A known name takes precedence over a folder of the same name; write ./digits for the
+            folder.
         data_dir: the folder that contains the known data sets. The default is the environment variable DEEPLDA_DATA
             or, if it is not set, the user's cache folder.
         image_size: resize every image to this height and width.
@@ -59,7 +66,8 @@ def load_data(
         strict: raise an error at the first broken file instead.
         group_by: for a folder, a regular expression that is searched in the path of each file within its class folder.
             Images for which its first capture group (or the whole match) is the same, such as those of one patient,
-            stay in one set.
+            stay in one set. For a table, the name of a column; rows with the same value stay in one set.
+        target: for a table, the column with the classes; by default, the last column.
         split: for a folder, the split that a run stored, which its images keep, `Grown` for a new run that starts from
             such a run, or "seed" for the random split of earlier versions.
         exact: raise an error if the folder no longer has the images of a stored split, and ignore any others.
@@ -75,7 +83,7 @@ def load_data(
         image_size, skip_unreadable, strict, seed=split_seed, group_by=group_by, split=split, exact=exact
     )
     try:
-        found = _read_source(source, data_dir, options)
+        found = _read_source(source, data_dir, options, target)
     except OSError as error:
         raise InputError(f"{error.filename or source} cannot be read ({error.strerror})") from None
     check_class_names(found.name, found.class_names)
@@ -99,18 +107,24 @@ class Labelled:
 
 
 def load_labelled(
-    source: str | Path, *, class_names: tuple[str, ...], sample_shape: tuple[int, ...], data_dir: Path | None = None
+    source: str | Path,
+    *,
+    class_names: tuple[str, ...],
+    sample_shape: tuple[int, ...],
+    table: TableEncoder | None = None,
+    data_dir: Path | None = None,
 ) -> Labelled:
     """Read samples to evaluate a model of these classes and this sample shape on.
 
     These are the test set of a source or, if it has none, all of its samples. Images are resized to the shape that the
-    model needs; files in a folder are also converted to its number of channels. Samples of other classes are left out.
+    model needs; files in a folder are also converted to its number of channels. The rows of a table are encoded by
+    `table`. Samples of other classes are left out.
 
     Raises InputError if the source does not exist, is broken or does not fit in memory, or if it has no sample of a
     known class and the right shape.
     """
     try:
-        found, split = _read_labelled(source, data_dir, sample_shape)
+        found, split = _read_labelled(source, data_dir, sample_shape, table)
     except OSError as error:
         raise InputError(f"{error.filename or source} cannot be read ({error.strerror})") from None
     if len(sample_shape) == 3 and found.train.inputs.ndim == 4:
@@ -134,15 +148,18 @@ def load_labelled(
 
 
 def find_source(source: str | Path) -> str | Path:
-    """Return a known name unchanged, or the path of an existing folder or .npz file. Raises InputError otherwise."""
+    """Return a known name unchanged, or the path of an existing folder, table or .npz file.
+
+    Raises InputError otherwise.
+    """
     if source in KNOWN:
         return str(source)
     path = expanded(source)
-    if path.is_dir() or (path.is_file() and path.suffix.lower() == ".npz"):
+    if path.is_dir() or (path.is_file() and (path.suffix.lower() == ".npz" or table_format(path))):
         return path
     if path.is_file():
-        raise InputError(f"{source} is a file, need a folder of images or an .npz file")
-    need = "a known name, a folder or an .npz file"
+        raise InputError(f"{source} is a file, need a folder of images, a table ({READABLE}) or an .npz file")
+    need = "a known name, a folder, a table or an .npz file"
     raise InputError(f"{source} does not exist", need=need, do=nearest_known(str(source)))
 
 
@@ -181,8 +198,17 @@ def is_here(name: str, data_dir: Path | None = None) -> bool:
     return name == "digits" or KNOWN_SETS[name].looks_complete(locate(name, data_dir))
 
 
-def _read_source(source: str | Path, data_dir: Path | None, options: FolderOptions) -> Source:
+def _read_source(
+    source: str | Path, data_dir: Path | None, options: FolderOptions, target: str | None = None
+) -> Source:
     found = find_source(source)
+    if table_format(found) and isinstance(found, Path) and found.is_file():
+        require("table", "reading a table")
+        from deeplda.data.table_source import read_table
+
+        return read_table(found, target=target, group_by=options.group_by, seed=options.seed)
+    if target is not None:
+        raise InputError(f"target is {target!r}, but {source} is not a table: omit it")
     if found == "digits":
         return read_digits()
     if isinstance(found, str):
@@ -194,9 +220,18 @@ def _read_source(source: str | Path, data_dir: Path | None, options: FolderOptio
     return read_folder(found, options)
 
 
-def _read_labelled(source: str | Path, data_dir: Path | None, shape: tuple[int, ...]) -> tuple[Source, str]:
+def _read_labelled(
+    source: str | Path, data_dir: Path | None, shape: tuple[int, ...], table: TableEncoder | None
+) -> tuple[Source, str]:
     """Return a source whose training part are the samples to evaluate on, and "test" or "all"."""
     place = find_source(source)
+    if isinstance(place, Path) and place.is_file() and table_format(place):
+        if table is None:
+            raise InputError(f"{source} is a table, but the model was not trained on one: pass other data")
+        require("table", "reading a table")
+        from deeplda.data.table_source import read_labelled_table
+
+        return read_labelled_table(place, table), "all"
     if isinstance(place, Path) and place.is_dir():
         if len(shape) != 3 or shape[0] not in (1, 3):
             kind = f"images of {shape[0]} channels" if len(shape) == 3 else "feature vectors"
@@ -258,8 +293,8 @@ def check_data(source: str | Path, data_dir: Path | None = None) -> list[FileChe
     """Read every file of a source and report what was found, including broken files.
 
     For a known set, there is one row per file, plus one if intact files contradict each other. For a folder, there is
-    one row per class and split, plus one per broken image. For an .npz file, there is one row per split. Raises
-    InputError only if the source itself does not exist.
+    one row per class and split, plus one per broken image. For an .npz file or a table, there is one row per split.
+    Raises InputError only if the source itself does not exist.
     """
     found = find_source(source)
     if found == "digits":
@@ -267,7 +302,7 @@ def check_data(source: str | Path, data_dir: Path | None = None) -> list[FileChe
     if isinstance(found, str):
         return _check_known(found, data_dir)
     try:
-        return _check_folder(found) if found.is_dir() else _check_npz(found)
+        return _check_folder(found) if found.is_dir() else _check_file_of_samples(found)
     except (InputError, OSError) as error:
         return [FileCheck(found, str(error), False)]
 
@@ -328,8 +363,8 @@ def _check_folder(path: Path) -> list[FileCheck]:
     return rows + [row for row in checked if not row.ok]
 
 
-def _check_npz(path: Path) -> list[FileCheck]:
-    source = read_npz(path)
+def _check_file_of_samples(path: Path) -> list[FileCheck]:
+    source = _read_source(path, None, FolderOptions())
     shape = " x ".join(map(str, source.train.inputs.shape[1:]))
     parts = {"train": source.train, "val": source.val, "test": source.test}
     counts = {name: counted(len(part), "sample") for name, part in parts.items() if part is not None}

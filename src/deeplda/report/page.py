@@ -47,11 +47,13 @@ def run_page(run: InspectedRun) -> str:
 def _what(run: InspectedRun) -> str:
     """Describe the network and the data in a sentence."""
     card = run.card
-    shape = " x ".join(map(str, card.sample_shape))
+    kind = f"{'images' if run.images else 'feature vectors'} of size {' x '.join(map(str, card.sample_shape))}"
+    if card.table is not None:
+        kind = f"rows of {counted(len(card.table.columns), 'column')}, encoded as {card.sample_shape[0]} numbers"
     sizes = ", ".join(f"{n:,} {part}" for part, n in run.sizes.items())
     return (
         f"{card.network} with {counted(card.embedding_dim, 'output')}; {len(run.class_names)} classes; "
-        f"{'images' if run.images else 'feature vectors'} of size {shape} ({sizes})."
+        f"{kind} ({sizes})."
     )
 
 

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from deeplda.data import Data
+from deeplda.data import Data, Part
 from deeplda.errors import InputError, one_line
 from deeplda.loading import load
 from deeplda.model import Model, ModelCard
@@ -239,7 +239,7 @@ def _inspect(record: RunRecord, model: Model, data: Data, points: int) -> Inspec
         card=model.card,
         sizes={"training": len(data.train), "validation": len(data.val), "test": len(data.test)},
         places=places,
-        names=tuple(f"test sample {place}" for place in places) if shown.files is None else shown.files,
+        names=_names(shown, places),
         samples=shown.inputs,
         labels=shown.labels,
         decided=decided,
@@ -251,6 +251,15 @@ def _inspect(record: RunRecord, model: Model, data: Data, points: int) -> Inspec
         fisher_ratios=fisher,
         single_accuracies=accuracy,
         left_out=tuple(_within(Path(record.config.data), file) for file in data.left_out),
+    )
+
+
+def _names(part: Part, places: NDArray[np.int64]) -> tuple[str, ...]:
+    """Return the files of samples, their rows in a table, or their places in the test set."""
+    if part.files is not None:
+        return part.files
+    return (
+        tuple(f"test sample {place}" for place in places) if part.rows is None else tuple(f"row {r}" for r in part.rows)
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Collection, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -234,8 +233,10 @@ class DataSettings(_Settings):
     group_by: str | None = Field(
         None,
         description="Regular expression for file names: images with the same first capture group (or match), such as "
-        "those of one patient, stay in one part of the split.",
+        "those of one patient, stay in one part of the split. For a table, a column: rows with the same value stay in "
+        "one part.",
     )
+    target: str | None = Field(None, description="Column of a table with the classes. [default: the last column]")
     skip_unreadable: bool = Field(
         False, description="Skip any number of broken image files. [default: at most 5 % of a class]"
     )
@@ -245,11 +246,6 @@ class DataSettings(_Settings):
     def _is_readable(self) -> Self:
         if self.strict and self.skip_unreadable:
             raise ValueError("strict and skip_unreadable were both given: omit one of them")
-        if self.group_by is not None:
-            try:
-                re.compile(self.group_by)
-            except re.error as error:
-                raise ValueError(f"group_by is {self.group_by!r}, need a regular expression ({error})") from None
         return self
 
 
@@ -306,7 +302,7 @@ class TrainConfig(LabelNoiseSettings, DataSettings, FitConfig):
 class _TomlFile(_Settings):
     """The contents of a TOML file: settings and the name of the data."""
 
-    data: str = Field("digits", description="A known data set, a folder of images, or an .npz file.")
+    data: str = Field("digits", description="A known data set, a folder of images, a table, or an .npz file.")
 
     @classmethod
     def read(cls, file: Path) -> Self:

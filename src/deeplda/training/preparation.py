@@ -44,6 +44,7 @@ def read_data(config: RunConfig, split: FolderSplit = "content", *, exact: bool 
         skip_unreadable=config.skip_unreadable,
         strict=config.strict,
         group_by=config.group_by,
+        target=config.target,
         split=split,
         exact=exact,
     )

@@ -170,7 +170,8 @@ def build_trainee(
 
     Args:
         subclasses: the subclasses that label the training set; by default, its labels are classes.
-        normalisation: the normalisation of inputs; by default, it is fitted on the training set.
+        normalisation: the normalisation of inputs; by default, it is fitted on the training set, except that the
+            encoded rows of a table are not changed.
 
     Raises InputError if the settings do not fit the data.
     """
@@ -186,7 +187,10 @@ def build_trainee(
     if world.size > 1 and device.type == "cuda":
         network = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]  # not typed
     model = Model(card, network)
-    model.normalisation = normalisation or model.normalisation.fit(data.train.inputs)
+    if normalisation is not None:
+        model.normalisation = normalisation
+    elif data.table is None:
+        model.normalisation.fit(data.train.inputs)
     model._place(device)
     if isinstance(network, StartsFromData):
         some = data.train.inputs[stratified_sample(data.train.labels, _STARTING_SAMPLES, seed=0)]
@@ -229,6 +233,7 @@ def model_card(config: FitConfig, data: Data, subclasses: SubclassMap | None = N
         class_weight=config.class_weight,
         parents=subclasses.parents if subclasses else None,
         subclass_decision=config.subclass_decision,
+        table=data.table,
     )
 
 

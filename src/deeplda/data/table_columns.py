@@ -1,0 +1,139 @@
+"""Convert Arrow arrays to the values of columns, and find out which kind of values a column has.
+
+Tables are untrusted: Arrow validates what it reads, and every error of a conversion becomes an InputError.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from deeplda.data.table_encoding import Kind, Texts, Values
+from deeplda.errors import InputError
+
+# Cells with these texts are missing, as in pandas, and ?, which is common in public data sets.
+_MISSING = pa.array(
+    ["", "?", "NA", "N/A", "n/a", "<NA>", "#N/A", "NaN", "nan", "-nan", "NULL", "null", "None"], pa.large_string()
+)
+# Sums of squares of numbers below this do not overflow.
+_LARGEST = 1e100
+_MICROSECONDS, _DAY = 1e6, 86_400e6
+_NEED: dict[Kind, str] = {
+    "number": "numbers",
+    "boolean": "true or false",
+    "date": "dates such as 2024-12-31 or 2024-12-31 23:59:59",
+    "text": "texts",
+}
+# Arrow's errors for a text that is not a number, boolean or date.
+_UNPARSED = re.compile(r"Failed to parse \w+: '?(.*?)'?(?: as a scalar of type.*)?$", re.DOTALL)
+
+
+def kind_of(type_: pa.DataType) -> Kind | None:
+    """Return the kind of the values of an Arrow type; None if they cannot be encoded.
+
+    A column without any values is a text.
+    """
+    if pa.types.is_dictionary(type_):
+        return None if kind_of(type_.value_type) is None else "text"
+    if pa.types.is_boolean(type_):
+        return "boolean"
+    if pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_):
+        return "number"
+    if pa.types.is_time(type_) or pa.types.is_duration(type_):
+        return "number"
+    if pa.types.is_date(type_) or pa.types.is_timestamp(type_):
+        return "date"
+    return "text" if _is_text(type_) or pa.types.is_null(type_) else None
+
+
+def values_of(array: pa.Array, kind: Kind, name: str) -> Values:
+    """Return the values of a column, read as values of this kind.
+
+    Numbers that are not finite and texts such as NA are missing. Raises InputError if other values are of another kind.
+    """
+    try:
+        return _texts(array) if kind == "text" else _numbers(array, kind)
+    except pa.ArrowException as error:
+        wrong = _UNPARSED.match(str(error))
+        found = f"the text {wrong[1][:100]!r}" if wrong else f"values of type {array.type}"
+        raise InputError(f"column {name!r} has {found}, need {_NEED[kind]}") from None
+
+
+class KindFinder:
+    """Finds the kind of columns of texts, as in a CSV file, block by block.
+
+    The kind is the first of number, boolean and date that all values have, and otherwise text.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._possible: dict[str, list[Kind]] = {name: ["number", "boolean", "date", "text"] for name in names}
+
+    def update(self, columns: Mapping[str, pa.Array]) -> None:
+        """Add rows."""
+        for name, array in columns.items():
+            possible = self._possible[name]
+            while possible[0] != "text" and not _fits(array, possible[0]):
+                del possible[0]
+
+    def kinds(self) -> dict[str, Kind]:
+        """Return the kind of each column."""
+        return {name: possible[0] for name, possible in self._possible.items()}
+
+
+def _fits(array: pa.Array, kind: Kind) -> bool:
+    try:
+        _numbers(array, kind)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _texts(array: pa.Array) -> Texts:
+    found = _cleaned(pc.cast(array, pa.large_string())).dictionary_encode()
+    codes = found.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    return Texts(codes, tuple(found.dictionary.to_pylist()))
+
+
+def _numbers(array: pa.Array, kind: Kind) -> NDArray[np.float64]:
+    """Return numbers, booleans as 0 and 1, or dates as days since 1970; NaN if missing."""
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if _is_text(array.type):
+        array = _parsed(_cleaned(pc.cast(array, pa.large_string())), kind)
+    # Booleans can be read as 0 and 1, and 0 and 1 as booleans; the null type has no values.
+    if not pa.types.is_null(array.type) and {kind, kind_of(array.type)} not in ({kind}, {"number", "boolean"}):
+        raise pa.ArrowInvalid("the column has values of another kind")
+    unit = 1.0
+    if kind == "date":
+        array, unit = pc.cast(pc.cast(array, pa.timestamp("us"), safe=False), pa.int64()), _DAY
+    elif pa.types.is_duration(array.type) or pa.types.is_time(array.type):
+        in_microseconds = pa.duration("us") if pa.types.is_duration(array.type) else pa.time64("us")
+        array, unit = pc.cast(pc.cast(array, in_microseconds, safe=False), pa.int64()), _MICROSECONDS
+    found: NDArray[np.float64] = pc.cast(array, pa.float64(), safe=False).to_numpy(zero_copy_only=False) / unit
+    found[~np.isfinite(found)] = np.nan
+    return np.clip(found, -_LARGEST, _LARGEST, out=found)
+
+
+def _parsed(array: pa.Array, kind: Kind) -> pa.Array:
+    """Return texts as numbers, booleans or timestamps. Raises ArrowInvalid if one of them is something else."""
+    if kind != "date":
+        return pc.cast(array, pa.bool_() if kind == "boolean" else pa.float64())
+    try:
+        return pc.cast(array, pa.timestamp("us"))
+    except pa.ArrowInvalid:
+        return pc.cast(array, pa.timestamp("us", "UTC"))
+
+
+def _cleaned(array: pa.Array) -> pa.Array:
+    """Return texts without spaces around them, and null for those that stand for a missing value."""
+    trimmed = pc.utf8_trim_whitespace(array)
+    return pc.if_else(pc.is_in(trimmed, _MISSING), pa.scalar(None, trimmed.type), trimmed)
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_))

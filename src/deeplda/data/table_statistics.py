@@ -1,0 +1,187 @@
+"""Statistics of the columns of a table, gathered block by block, from which the encoding is made."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeplda.data.table_encoding import (
+    CategoryEncoding,
+    Cycle,
+    DateEncoding,
+    Kind,
+    NumberEncoding,
+    TableEncoder,
+    Texts,
+    Values,
+)
+from deeplda.errors import InputError
+
+# The number of categories of a column that have outputs of their own. Rarer categories share one output, and so do
+# those that occur only once and those with a very long text.
+_MOST_CATEGORIES = 50
+_LONGEST_CATEGORY = 200
+# A column with more different texts than this is not counted to the end.
+_MOST_WORDS = 100_000
+# Numbers are compared with each other in this many rows, which tells whether they all differ.
+_COMPARED = 10_000
+# With fewer rows than this, texts and whole numbers may all differ by chance.
+_ENOUGH = 20
+_NAMED_ID = re.compile(r"(?i:(^|[\W_])(id|uuid|guid|index))$|[a-z]I[dD]$")
+_UNNAMED = re.compile(r"|unnamed: 0|__index_level_\d+__", re.IGNORECASE)
+
+_EMPTY = "it is empty"
+_CONSTANT = "it is the same in every row"
+_IDENTIFIER = "it is different in almost every row, like an identifier"
+
+
+class TableStatistics:
+    """Statistics of the columns of a table.
+
+    Args:
+        kinds: the kinds of the columns; None for a column whose values cannot be encoded, such as lists.
+    """
+
+    def __init__(self, kinds: Mapping[str, Kind | None]) -> None:
+        self._kinds = kinds
+        self._columns: dict[str, _NumberStatistics | _TextStatistics] = {
+            name: _TextStatistics() if kind == "text" else _NumberStatistics()
+            for name, kind in kinds.items()
+            if kind is not None
+        }
+
+    def update(self, columns: Mapping[str, Values]) -> None:
+        """Add rows, given as the values of every column."""
+        for name, statistics in self._columns.items():
+            statistics.update(columns[name])
+
+    def encoder(self, target: str | None = None) -> TableEncoder:
+        """Return the encoding of these columns. Raises InputError if none of them can be used."""
+        left_out = {name: reason for name in self._kinds if (reason := self._reason(name)) is not None}
+        used = [self._encoding(name) for name in self._kinds if name not in left_out]
+        if not used:
+            reasons = ", ".join(f"{name} ({reason})" for name, reason in list(left_out.items())[:3])
+            what = f"no column can be used to predict: {reasons}" if left_out else "there is no column to predict from"
+            raise InputError(what, need="a column that differs between rows", do="add columns")
+        return TableEncoder(columns=tuple(used), left_out=left_out, target=target)
+
+    def _reason(self, name: str) -> str | None:
+        """Return why a column is left out; None if it is used."""
+        if _UNNAMED.fullmatch(name):
+            return "it has no name, like the index of a data frame"
+        if name not in self._columns:
+            return "its values are neither numbers, dates nor texts"
+        statistics = self._columns[name]
+        if (
+            isinstance(statistics, _NumberStatistics)
+            and self._kinds[name] == "number"
+            and statistics.is_identifier(name)
+        ):
+            return _IDENTIFIER
+        return statistics.unusable()
+
+    def _encoding(self, name: str) -> NumberEncoding | DateEncoding | CategoryEncoding:
+        statistics, kind = self._columns[name], self._kinds[name]
+        if isinstance(statistics, _TextStatistics):
+            return statistics.encoding(name)
+        if kind == "date":
+            return statistics.date_encoding(name)
+        return statistics.encoding(name, boolean=kind == "boolean")
+
+
+class _NumberStatistics:
+    """The mean and variance of numbers, merged by the formula of Chan et al., and what tells an identifier."""
+
+    def __init__(self) -> None:
+        self._count, self._missing = 0, 0
+        self._mean, self._squares = 0.0, 0.0
+        self._least, self._most = math.inf, -math.inf
+        self._whole = True
+        self._first: NDArray[np.float64] = np.empty(0)
+
+    def update(self, values: Values) -> None:
+        assert not isinstance(values, Texts)
+        present = values[~np.isnan(values)]
+        self._missing += len(values) - len(present)
+        if not len(present):
+            return
+        before, self._count = self._count, self._count + len(present)
+        mean = float(present.mean())
+        step = mean - self._mean
+        self._squares += float(np.square(present - mean).sum()) + step**2 * before * len(present) / self._count
+        self._mean += step * len(present) / self._count
+        self._least, self._most = min(self._least, float(present.min())), max(self._most, float(present.max()))
+        self._whole = self._whole and bool((np.floor(present) == present).all())
+        self._first = np.concatenate([self._first, present[: _COMPARED - len(self._first)]])
+
+    def unusable(self) -> str | None:
+        if not self._count:
+            return _EMPTY
+        return _CONSTANT if self._least == self._most and not self._missing else None
+
+    def is_identifier(self, name: str) -> bool:
+        """Return whether these are different whole numbers that fill half of their range or are named like an id."""
+        if self._count < _ENOUGH or not self._whole or len(np.unique(self._first)) < len(self._first):
+            return False
+        return self._most - self._least < 2 * self._count or bool(_NAMED_ID.search(name))
+
+    def encoding(self, name: str, *, boolean: bool) -> NumberEncoding:
+        return NumberEncoding(
+            name=name,
+            kind="boolean" if boolean else "number",
+            mean=self._mean,
+            deviation=self._deviation(),
+            missing=self._missing > 0,
+        )
+
+    def date_encoding(self, name: str) -> DateEncoding:
+        cycles: tuple[Cycle, ...] = ("year", "week") if self._whole else ("year", "week", "day")
+        return DateEncoding(
+            name=name, mean=self._mean, deviation=self._deviation(), cycles=cycles, missing=self._missing > 0
+        )
+
+    def _deviation(self) -> float:
+        # The squares of tiny numbers are 0.
+        return math.sqrt(self._squares / self._count) or self._most - self._least or 1.0
+
+
+class _TextStatistics:
+    """How often each text occurs."""
+
+    def __init__(self) -> None:
+        self._words: Counter[str] = Counter()
+        self._count, self._missing = 0, 0
+
+    def update(self, values: Values) -> None:
+        assert isinstance(values, Texts)
+        counts = np.bincount(values.codes + 1, minlength=len(values.words) + 1).tolist()
+        self._missing += counts[0]
+        self._count += len(values.codes) - counts[0]
+        if len(self._words) <= _MOST_WORDS:
+            self._words.update({word: n for word, n in zip(values.words, counts[1:], strict=True) if n})
+
+    def unusable(self) -> str | None:
+        if not self._count:
+            return _EMPTY
+        if len(self._words) == 1 and not self._missing:
+            return _CONSTANT
+        if len(self._words) > _MOST_WORDS:
+            return f"it has more than {_MOST_WORDS:,} different texts"
+        rare = len(self._words) > max(_ENOUGH, self._count / 2) or not self._categories()
+        return _IDENTIFIER if rare else None
+
+    def encoding(self, name: str) -> CategoryEncoding:
+        words = self._categories()
+        return CategoryEncoding(
+            name=name, words=tuple(sorted(words)), other=len(words) < len(self._words), missing=self._missing > 0
+        )
+
+    def _categories(self) -> list[str]:
+        """Return the categories with outputs of their own."""
+        frequent = sorted(self._words.items(), key=lambda item: (-item[1], item[0]))[:_MOST_CATEGORIES]
+        return [word for word, count in frequent if count > 1 and len(word) <= _LONGEST_CATEGORY]
