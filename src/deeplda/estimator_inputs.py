@@ -17,6 +17,7 @@ from torch import nn
 from deeplda.core.options import check_number
 from deeplda.data.data_frames import encoded_frame, fit_encoder, is_frame, needs_encoding
 from deeplda.data.dataset import Part
+from deeplda.data.mapped_rows import MappedRows
 from deeplda.data.table_encoding import TableEncoder
 from deeplda.errors import InputError
 from deeplda.sampling import stratified_split
@@ -115,8 +116,10 @@ def loop_part(part: Part, scaler: StandardScaler | None) -> Part:
     """Return the samples in the form that the training loop needs.
 
     The loop computes in float32. Feature vectors are first standardised in float64, so that features of any scale or
-    offset keep their precision. Images stay uint8 or float32, in their own range.
+    offset keep their precision. Images stay uint8 or float32, in their own range; those in a file stay there.
     """
+    if isinstance(part.inputs, MappedRows):
+        return part
     inputs: NDArray[Any] = part.inputs
     if scaler is not None and len(part):
         inputs = scaler.transform(inputs.astype(np.float64, copy=False))

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from deeplda.classical.class_labels import encode_labels
 from deeplda.core.options import Scatter, StatisticName, check_integer
 from deeplda.data.dataset import Data, Part
+from deeplda.data.mapped_rows import MappedRows, is_mapped
 from deeplda.data.table_encoding import TableEncoder
 from deeplda.device import pick_device, seeded
 from deeplda.errors import InputError, code_not_run
@@ -286,6 +287,8 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         if inputs.ndim not in (2, 4):
             needed = "2 axes for feature vectors or 4 for images"
             raise InputError(f"X has shape {inputs.shape}, need {needed}: reshape the samples")
+        if inputs.ndim == 4 and inputs.dtype != np.float64 and is_mapped(inputs):
+            inputs = MappedRows(inputs)
         self.classes_, labels = encode_labels(targets)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         config = self._fit_config(seed)
@@ -465,7 +468,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         """
         scaler, are_rows = None, train.inputs.ndim == 2
         if are_rows and table is None:
-            scaler = StandardScaler().fit(train.inputs.astype(np.float64, copy=False))
+            scaler = StandardScaler().fit(np.asarray(train.inputs, dtype=np.float64))
         prepared, nothing = loop_part(train, scaler), np.arange(0)
         validation = loop_part(held_out, scaler) if self.early_stopping else prepared.take(nothing)
         names = tuple(map(str, self.classes_))
