@@ -43,7 +43,7 @@ def training_samples(
     This defines `n_features_in_` and `feature_names_in_`. Columns that are left out are reported by a warning.
     """
     if not needs_encoding(X):
-        samples, labels = validate_data(estimator, X, y, dtype=_DTYPES, allow_nd=True, force_writeable=True)
+        samples, labels = validate_data(estimator, X, y, dtype=_DTYPES, allow_nd=True)
         return samples, labels, None
     validate_data(estimator, X, y, skip_check_array=True)
     labels = column_or_1d(y, warn=True)
@@ -58,9 +58,7 @@ def training_samples(
 def samples_like_training(estimator: BaseEstimator, X: object, table: TableEncoder | None) -> NDArray[Any]:
     """Return the samples to predict for a fitted estimator; `table` is the encoding from `training_samples`."""
     if table is None:
-        samples: NDArray[Any] = validate_data(
-            estimator, X, reset=False, dtype=_DTYPES, allow_nd=True, force_writeable=True
-        )
+        samples: NDArray[Any] = validate_data(estimator, X, reset=False, dtype=_DTYPES, allow_nd=True)
         return samples
     if not is_frame(X):
         what = f"X is a {type(X).__name__}, but the estimator was fitted on a data frame"

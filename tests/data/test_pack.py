@@ -75,7 +75,7 @@ def test_a_stored_split_means_the_same_for_both(home, exact):
 
 def test_a_stored_split_of_another_shape_is_rejected(home):
     split = load_data(home / "photos", image_size=3).split
-    with pytest.raises(InputError, match="has images of 3 x 4 x 5 pixels, but the run was started with 3 x 3 x 3"):
+    with pytest.raises(InputError, match="has images of 3 x 4 x 5 pixels, but those of the run have 3 x 3 x 3"):
         load_data(home / "photos.pack", split=split)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from deeplda.data.dataset import Source
-from deeplda.data.folder_options import FolderOptions
+from deeplda.data.folder_options import FolderOptions, Grown
 from deeplda.data.listed_source import Samples, labelled_source, new_source, stored_source
 from deeplda.data.listing import ImageFile, Listing
 from deeplda.data.mapped_rows import MappedRows
@@ -28,11 +28,12 @@ def read_pack(path: Path, options: FolderOptions) -> Source:
     pack = open_pack(path)
     listing = _listing(pack)
     stored = options.split
+    before = stored.before if isinstance(stored, Grown) and options.image_size is None else stored
+    if isinstance(before, StoredSplit) and pack.images.shape[1:] != before.shape:
+        found, wanted = (" x ".join(map(str, shape)) for shape in (pack.images.shape[1:], before.shape))
+        raise InputError(f"{path} has images of {found} pixels, but those of the run have {wanted}: pack them again")
     if not isinstance(stored, StoredSplit):
         return replace(new_source(listing, _samples(pack, listing.files), options), left_out=pack.skipped)
-    if pack.images.shape[1:] != stored.shape:
-        found, before = (" x ".join(map(str, shape)) for shape in (pack.images.shape[1:], stored.shape))
-        raise InputError(f"{path} has images of {found} pixels, but the run was started with {before}: pack them again")
 
     def read(files: Sequence[ImageFile]) -> Samples:
         return _samples(pack, files)
