@@ -287,19 +287,20 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         if inputs.ndim not in (2, 4):
             needed = "2 axes for feature vectors or 4 for images"
             raise InputError(f"X has shape {inputs.shape}, need {needed}: reshape the samples")
-        if inputs.ndim == 4 and inputs.dtype != np.float64 and is_mapped(inputs):
-            inputs = MappedRows(inputs)
         self.classes_, labels = encode_labels(targets)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         config = self._fit_config(seed)
         factors = self._prior_factors(labels)
-        train, held_out = Part(inputs, labels), Part(inputs[:0], labels[:0])
+        # Images in a file stay there, unless the loop needs them in another precision.
+        stays = inputs.ndim == 4 and inputs.dtype != np.float64 and is_mapped(inputs)
+        samples = Part(MappedRows(inputs) if stays else inputs, labels)
+        train, held_out = samples, samples.take(np.arange(0))
         if self.early_stopping:
             split: Split | None = hold_out(labels, self.validation_fraction, seed)
         else:
             split = hold_out_few(labels, seed) if self.calibrate else None
         if split is not None:
-            train, held_out = Part(inputs, labels).take(split[0]), Part(inputs, labels).take(split[1])
+            train, held_out = samples.take(split[0]), samples.take(split[1])
         progress = TerminalProgress() if self.verbose else Progress()
         try:
             fitted = self._fit_model(config, train, held_out, progress, table)

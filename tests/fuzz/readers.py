@@ -685,7 +685,8 @@ def sweep_results():
 
 
 OF_DATA_AND_MODELS = (
-    archive, cifar10, cifar10n, mnist, stl10, npz, pack, images, csv_table, packed_csv_table, parquet_table, arrow_table,
+    archive, cifar10, cifar10n, mnist, stl10, npz, pack, images,
+    csv_table, packed_csv_table, parquet_table, arrow_table,
     model_card, table_card, model_weights, weights_to_start_from, autoencoder, classifier,
 )  # fmt: skip
 OF_RUNS_AND_SWEEPS = (

@@ -201,9 +201,7 @@ def is_here(name: str, data_dir: Path | None = None) -> bool:
     return name == "digits" or KNOWN_SETS[name].looks_complete(locate(name, data_dir))
 
 
-def read_source(
-    source: str | Path, data_dir: Path | None, options: FolderOptions, target: str | None = None
-) -> Source:
+def read_source(source: str | Path, data_dir: Path | None, options: FolderOptions, target: str | None = None) -> Source:
     """Read a source as it is, without the splits that it lacks. Raises InputError if it cannot be read."""
     found = find_source(source)
     if table_format(found) and isinstance(found, Path) and found.is_file():
