@@ -19,6 +19,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from torch import nn
 
+from deeplda.data.mapped_rows import MappedRows
 from deeplda.estimator_inputs import calibration_folds
 from deeplda.estimators import DeepLDAClassifier
 
@@ -518,3 +519,29 @@ class TestClassWeight:
             for predictor in ("hyperplanes", "classic_lda")
         )
         np.testing.assert_array_equal(first.decision_function(rows), second.decision_function(rows))
+
+
+def test_images_in_a_file_are_not_loaded(tmp_path, monkeypatch):
+    """The classifier of a memory-mapped array is that of the array, and no array of all samples is ever made."""
+    images = np.random.default_rng(0).integers(0, 256, (1200, 1, 64, 64), dtype=np.uint8)
+    labels = np.arange(1200) % 3
+    images[labels == 1] //= 2
+    images.tofile(tmp_path / "x")
+    mapped = np.memmap(tmp_path / "x", np.uint8, "r", shape=images.shape)
+    network = nn.Sequential(nn.AvgPool2d(16), nn.Flatten(), nn.Linear(16, 3))
+    options = {"max_epochs": 1, "network": network, "random_state": 0, "early_stopping": True}
+    expected = DeepLDAClassifier(**options).fit(images, labels)
+    largest, read = 0, MappedRows.__getitem__
+
+    def watched(self, key):
+        nonlocal largest
+        found = read(self, key)
+        largest = max(largest, len(found) if isinstance(found, np.ndarray) else 0)
+        return found
+
+    monkeypatch.setattr(MappedRows, "__getitem__", watched)
+    classifier = DeepLDAClassifier(**options).fit(mapped, labels)
+    # The normalisation reads two megabytes at once, and a network processes 500 samples.
+    assert 0 < largest <= max(500, 2**21 // 64**2)
+    np.testing.assert_array_equal(classifier.predict_proba(mapped), expected.predict_proba(images))
+    np.testing.assert_array_equal(classifier.transform(mapped), expected.transform(images))

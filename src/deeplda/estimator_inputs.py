@@ -17,6 +17,7 @@ from torch import nn
 from deeplda.core.options import check_number
 from deeplda.data.data_frames import encoded_frame, fit_encoder, is_frame, needs_encoding
 from deeplda.data.dataset import Part
+from deeplda.data.mapped_rows import MappedRows
 from deeplda.data.table_encoding import TableEncoder
 from deeplda.errors import InputError
 from deeplda.sampling import stratified_split
@@ -42,7 +43,7 @@ def training_samples(
     This defines `n_features_in_` and `feature_names_in_`. Columns that are left out are reported by a warning.
     """
     if not needs_encoding(X):
-        samples, labels = validate_data(estimator, X, y, dtype=_DTYPES, allow_nd=True, force_writeable=True)
+        samples, labels = validate_data(estimator, X, y, dtype=_DTYPES, allow_nd=True)
         return samples, labels, None
     validate_data(estimator, X, y, skip_check_array=True)
     labels = column_or_1d(y, warn=True)
@@ -57,9 +58,7 @@ def training_samples(
 def samples_like_training(estimator: BaseEstimator, X: object, table: TableEncoder | None) -> NDArray[Any]:
     """Return the samples to predict for a fitted estimator; `table` is the encoding from `training_samples`."""
     if table is None:
-        samples: NDArray[Any] = validate_data(
-            estimator, X, reset=False, dtype=_DTYPES, allow_nd=True, force_writeable=True
-        )
+        samples: NDArray[Any] = validate_data(estimator, X, reset=False, dtype=_DTYPES, allow_nd=True)
         return samples
     if not is_frame(X):
         what = f"X is a {type(X).__name__}, but the estimator was fitted on a data frame"
@@ -115,8 +114,10 @@ def loop_part(part: Part, scaler: StandardScaler | None) -> Part:
     """Return the samples in the form that the training loop needs.
 
     The loop computes in float32. Feature vectors are first standardised in float64, so that features of any scale or
-    offset keep their precision. Images stay uint8 or float32, in their own range.
+    offset keep their precision. Images stay uint8 or float32, in their own range; those in a file stay there.
     """
+    if isinstance(part.inputs, MappedRows):
+        return part
     inputs: NDArray[Any] = part.inputs
     if scaler is not None and len(part):
         inputs = scaler.transform(inputs.astype(np.float64, copy=False))

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from deeplda.classical.class_labels import encode_labels
 from deeplda.core.options import Scatter, StatisticName, check_integer
 from deeplda.data.dataset import Data, Part
+from deeplda.data.mapped_rows import MappedRows, is_mapped
 from deeplda.data.table_encoding import TableEncoder
 from deeplda.device import pick_device, seeded
 from deeplda.errors import InputError, code_not_run
@@ -290,13 +291,16 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         config = self._fit_config(seed)
         factors = self._prior_factors(labels)
-        train, held_out = Part(inputs, labels), Part(inputs[:0], labels[:0])
+        # Images in a file stay there, unless the loop needs them in another precision.
+        stays = inputs.ndim == 4 and inputs.dtype != np.float64 and is_mapped(inputs)
+        samples = Part(MappedRows(inputs) if stays else inputs, labels)
+        train, held_out = samples, samples.take(np.arange(0))
         if self.early_stopping:
             split: Split | None = hold_out(labels, self.validation_fraction, seed)
         else:
             split = hold_out_few(labels, seed) if self.calibrate else None
         if split is not None:
-            train, held_out = Part(inputs, labels).take(split[0]), Part(inputs, labels).take(split[1])
+            train, held_out = samples.take(split[0]), samples.take(split[1])
         progress = TerminalProgress() if self.verbose else Progress()
         try:
             fitted = self._fit_model(config, train, held_out, progress, table)
@@ -465,7 +469,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         """
         scaler, are_rows = None, train.inputs.ndim == 2
         if are_rows and table is None:
-            scaler = StandardScaler().fit(train.inputs.astype(np.float64, copy=False))
+            scaler = StandardScaler().fit(np.asarray(train.inputs, dtype=np.float64))
         prepared, nothing = loop_part(train, scaler), np.arange(0)
         validation = loop_part(held_out, scaler) if self.early_stopping else prepared.take(nothing)
         names = tuple(map(str, self.classes_))

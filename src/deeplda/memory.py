@@ -37,11 +37,18 @@ def require_memory(
     """
     available, needed = available_memory(), copies * size
     if available is not None and needed > available:
-        sizes = f"it takes {_gib(needed)}, but only {_gib(available)} is available"
+        sizes = f"it takes {gib(needed)}, but only {gib(available)} is available"
         raise TooLargeError(f"{what} does not fit in memory: {sizes}; {do}")
 
 
-def _gib(size: int) -> str:
+def fits_in_memory(size: int, *, copies: int = _COPIES) -> bool:
+    """Return whether copies of `size` bytes each fit in the available memory, as far as that is known."""
+    available = available_memory()
+    return available is None or copies * size <= available
+
+
+def gib(size: int) -> str:
+    """Format a number of bytes in GiB."""
     # A broken file can declare a number that no float can hold.
     return f"{size / 2**30:,.1f} GiB" if size < 2**60 else "more than a billion GiB"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +17,8 @@ from torch import Tensor, nn
 
 from deeplda.core.options import check_choice
 from deeplda.data.data_frames import encoded_frame, is_frame
+from deeplda.data.dataset import Inputs
+from deeplda.data.mapped_rows import MappedRows
 from deeplda.errors import InputError, NotFiniteError
 from deeplda.io import expanded
 from deeplda.model_card import ModelCard, PredictorName, first_problem
@@ -39,6 +42,8 @@ _PREDICTORS: dict[PredictorName, type[LinearPredictor]] = {
     "classic_lda": ClassicLDA,
     "softmax": Softmax,
 }
+# Samples for a model; `MappedRows` are those of a pack.
+ModelInputs = Tensor | NDArray[np.generic] | MappedRows
 # The number of samples processed at once by the user's own networks, whose activations we do not know.
 _BATCH = 500
 
@@ -167,22 +172,18 @@ class Model(nn.Module):
         embedding: Tensor = self.network(self.normalisation.prepare(inputs))
         return embedding
 
-    def transform(
-        self, inputs: Tensor | NDArray[np.generic], *, tta: Views | None = None, mirror: bool = False
-    ) -> NDArray[np.float32]:
+    def transform(self, inputs: ModelInputs, *, tta: Views | None = None, mirror: bool = False) -> NDArray[np.float32]:
         """Return the embeddings (n, embedding_dim) of inputs (n, *sample_shape)."""
         return self._collect(lambda embedding: embedding, inputs, tta=tta, mirror=mirror)
 
-    def predict(
-        self, inputs: Tensor | NDArray[np.generic], *, tta: Views | None = None, mirror: bool = False
-    ) -> NDArray[np.str_]:
+    def predict(self, inputs: ModelInputs, *, tta: Views | None = None, mirror: bool = False) -> NDArray[np.str_]:
         """Return the class name of each sample, (n,)."""
         best = self.decision_function(inputs, tta=tta, mirror=mirror).argmax(1)
         names: NDArray[np.str_] = np.asarray(self.class_names)[best]
         return names
 
     def predict_proba(
-        self, inputs: Tensor | NDArray[np.generic], *, tta: Views | None = None, mirror: bool = False
+        self, inputs: ModelInputs, *, tta: Views | None = None, mirror: bool = False
     ) -> NDArray[np.float64]:
         """Return the probability of each class, (n, C), in the order of `class_names`.
 
@@ -191,13 +192,13 @@ class Model(nn.Module):
         return self._collect(self.class_probabilities, inputs, tta=tta, mirror=mirror)
 
     def decision_function(
-        self, inputs: Tensor | NDArray[np.generic], *, tta: Views | None = None, mirror: bool = False
+        self, inputs: ModelInputs, *, tta: Views | None = None, mirror: bool = False
     ) -> NDArray[np.float64]:
         """Return the score of each class, (n, C), which no calibration has changed, in the order of `class_names`."""
         return self._collect(self.class_scores, inputs, tta=tta, mirror=mirror)
 
     def predict_subclasses(
-        self, inputs: Tensor | NDArray[np.generic], *, tta: Views | None = None, mirror: bool = False
+        self, inputs: ModelInputs, *, tta: Views | None = None, mirror: bool = False
     ) -> NDArray[np.str_]:
         """Return the subclass of each sample, (n,): "cat/1" is the second of "cat"; an unsplit class is just "cat"."""
         scores = self._collect(self.predictor._scores, inputs, tta=tta, mirror=mirror)
@@ -205,7 +206,7 @@ class Model(nn.Module):
         return names
 
     def mahalanobis(
-        self, inputs: Tensor | NDArray[np.generic], *, tta: Views | None = None, mirror: bool = False
+        self, inputs: ModelInputs, *, tta: Views | None = None, mirror: bool = False
     ) -> NDArray[np.float64]:
         """Return the distance from each sample to the nearest class, (n,); it is large if a sample belongs to no class.
 
@@ -214,7 +215,7 @@ class Model(nn.Module):
         self._require_statistics()
         return self._collect(self.predictor.mahalanobis, inputs, tta=tta, mirror=mirror)
 
-    def add_class(self, inputs: Tensor | NDArray[np.generic], name: str) -> None:
+    def add_class(self, inputs: ModelInputs, name: str) -> None:
         """Add a class from a few examples (n, *sample_shape), without retraining the network.
 
         The calibration is kept, and so are the class weights of an estimator. The new class has the prior of an average
@@ -272,9 +273,7 @@ class Model(nn.Module):
         return self.card.subclass_map.class_scores(scores)
 
     @torch.no_grad()
-    def embeddings(
-        self, inputs: Tensor | NDArray[np.generic], *, tta: Views | None = None, mirror: bool = False
-    ) -> Iterator[Tensor]:
+    def embeddings(self, inputs: ModelInputs, *, tta: Views | None = None, mirror: bool = False) -> Iterator[Tensor]:
         """Yield the embeddings in batches, computed in eval mode on the model's device.
 
         Raises InputError if the inputs have the wrong shape, contain NaN or infinity, or are images scaled to 0..1
@@ -282,7 +281,7 @@ class Model(nn.Module):
         """
         if self.card.table is not None and is_frame(inputs):
             inputs = encoded_frame(inputs, self.card.table)
-        inputs = inputs if isinstance(inputs, Tensor) else _as_array(inputs)
+        inputs = inputs if isinstance(inputs, Tensor | MappedRows) else _as_array(inputs)
         if tuple(inputs.shape[1:]) != self.card.sample_shape:
             needed = f"(n, {', '.join(map(str, self.card.sample_shape))}), the shape of the training data"
             raise InputError(f"inputs has shape {tuple(inputs.shape)}, need {needed}")
@@ -306,7 +305,7 @@ class Model(nn.Module):
     def _collect(
         self,
         function: Callable[[Tensor], Tensor],
-        inputs: Tensor | NDArray[np.generic],
+        inputs: ModelInputs,
         *,
         tta: Views | None = None,
         mirror: bool = False,
@@ -351,7 +350,7 @@ class Model(nn.Module):
             raise InputError(f"{what}: train with --objective lda")
         return self.statistics
 
-    def _check_values(self, inputs: Tensor | NDArray[np.generic]) -> None:
+    def _check_values(self, inputs: ModelInputs) -> None:
         """Raise InputError if values are NaN or infinite, or if images are in 0..1 but the training images were not."""
         floating = inputs.is_floating_point() if isinstance(inputs, Tensor) else inputs.dtype.kind == "f"
         if not floating or len(inputs) == 0:
@@ -405,14 +404,26 @@ class Normalisation(nn.Module):
         normalised = self.forward(inputs)
         return normalised.contiguous(memory_format=torch.channels_last) if normalised.ndim == 4 else normalised
 
-    def fit(self, inputs: NDArray[np.uint8] | NDArray[np.float32]) -> Normalisation:
+    def fit(self, inputs: Inputs) -> Normalisation:
         """Compute mean and deviation of inputs (n, *sample_shape); constant channels or features are only centred."""
+        if inputs.dtype == np.uint8:
+            return self.fit_sums(byte_sums(inputs))
         axes = (0, *range(2, inputs.ndim))
-        count = inputs.size // inputs.shape[1]
+        count = math.prod(inputs.shape) // inputs.shape[1]
         mean = sum(part.sum(axes, dtype=np.float64) for part in _parts(inputs)) / count
         centre = mean.reshape((-1,) + (1,) * (inputs.ndim - 2))
         squares = sum(np.square(part - centre).sum(axes) for part in _parts(inputs))
-        deviation = np.sqrt(squares / count)
+        return self._set_moments(mean, np.sqrt(squares / count))
+
+    def fit_sums(self, sums: NDArray[np.int64]) -> Normalisation:
+        """Compute mean and deviation from `byte_sums`, which may be added up over parts of the inputs."""
+        # With Python's integers, there is no rounding before the last step, whatever the number of samples.
+        moments = [(int(n), int(first), int(second)) for n, first, second in sums.T]
+        mean = np.array([first / n for n, first, _ in moments])
+        variance = np.array([(n * second - first**2) / n**2 for n, first, second in moments])
+        return self._set_moments(mean, np.sqrt(variance))
+
+    def _set_moments(self, mean: NDArray[np.float64], deviation: NDArray[np.float64]) -> Normalisation:
         self.mean.copy_(torch.as_tensor(mean).view_as(self.mean))
         self.deviation.copy_(torch.as_tensor(np.where(deviation > 0, deviation, 1.0)).view_as(self.deviation))
         return self
@@ -470,11 +481,26 @@ def _finite(values: Tensor) -> Tensor:
     return values
 
 
-def _parts(inputs: NDArray[np.uint8] | NDArray[np.float32]) -> Iterator[NDArray[np.float64]]:
+def byte_sums(inputs: Inputs) -> NDArray[np.int64]:
+    """Return the number, the sum and the sum of squares of the values of each channel or feature, (3, C).
+
+    The inputs are uint8, so all sums are exact integers, and those of several parts can be added up in any order.
+    """
+    sums = np.zeros((3, inputs.shape[1]), dtype=np.int64)
+    for part in _parts(inputs):
+        # float64 holds all integers of this size, and NumPy multiplies them faster.
+        values = part.reshape(len(part), inputs.shape[1], -1)
+        sums[0] += values.shape[0] * values.shape[2]
+        sums[1] += values.sum((0, 2)).astype(np.int64)
+        sums[2] += np.einsum("ncp,ncp->c", values, values).astype(np.int64)
+    return sums
+
+
+def _parts(inputs: Inputs) -> Iterator[NDArray[np.float64]]:
     """Yield the inputs as float64 in pieces of about 16 MB, so that the copies stay small."""
-    step = max(1, 2**21 // max(1, inputs[0].size))
+    step = max(1, 2**21 // max(1, math.prod(inputs.shape[1:])))
     for start in range(0, len(inputs), step):
-        yield inputs[start : start + step].astype(np.float64)
+        yield np.asarray(inputs[start : start + step], dtype=np.float64)
 
 
 def _as_array(inputs: object) -> NDArray[np.generic]:
@@ -489,7 +515,7 @@ def _as_array(inputs: object) -> NDArray[np.generic]:
     return array
 
 
-def _as_tensor(numbers: Tensor | NDArray[np.generic]) -> Tensor:
+def _as_tensor(numbers: ModelInputs) -> Tensor:
     """Convert any array to a tensor, even with negative strides, a foreign byte order, no write access or > 64 bits."""
     if isinstance(numbers, Tensor):
         return numbers

@@ -27,7 +27,7 @@ from safetensors.numpy import save as save_arrays
 from torch import nn
 
 from deeplda.cli import main
-from deeplda.data import Data, Part, load_data, read_images
+from deeplda.data import Data, Part, check_data, load_data, pack_data, read_images
 from deeplda.data.data_frames import fit_encoder
 from deeplda.data.download import unpack
 from deeplda.data.known_sets import KNOWN_SETS
@@ -172,6 +172,39 @@ def npz():
     arrays = {"x_train": np.eye(4), "y_train": np.array(["a", "b", "a", "b"]), "class_names": np.array(["a", "b"])}
     content, lies = _npz_with_lies("x.npz", arrays)
     return Reader({"x.npz": content}, lies, lambda at: read_npz(at / "x.npz"))
+
+
+def pack():
+    def write(folder):
+        images = np.arange(12 * 4, dtype=np.uint8).reshape(12, 1, 2, 2)
+        np.savez(folder / "x.npz", x_train=images, y_train=np.arange(12) % 2, x_test=images[:2], y_test=[0, 1])
+        pack_data(folder / "x.npz", folder / "x.pack")
+        (folder / "x.npz").unlink()
+
+    def with_sums(lines):
+        """The lines of an index with right checksums, so that readers see what the lines say."""
+        written, checksum = b"", ""
+        for line in lines if isinstance(lines, list) else [lines]:
+            text = as_json(line)
+            checksum = hashlib.sha256(checksum.encode() + text).hexdigest()
+            written += b"%s %s\n" % (checksum.encode(), text)
+        return written
+
+    def read(at):
+        check_data(at / "x.pack")
+        data = load_data(at / "x.pack")
+        for part in (data.train, data.val, data.test):
+            np.asarray(part.inputs)
+
+    valid = files_of(write)
+    index, pixels = valid["x.pack/pack-index.txt"], valid["x.pack/images.bin"]
+    lines = [json.loads(line.partition(b" ")[2]) for line in index.splitlines()]
+    lies = st.one_of(
+        in_file("x.pack/pack-index.txt", values_changed(lines).map(with_sums), bytes_changed(index)),
+        in_file("x.pack/pack-index.txt", values_changed(lines).map(with_sums)),
+        in_file("x.pack/images.bin", bytes_changed(pixels)),
+    )
+    return Reader(valid, lies, read)
 
 
 def cifar10n():
@@ -652,7 +685,8 @@ def sweep_results():
 
 
 OF_DATA_AND_MODELS = (
-    archive, cifar10, cifar10n, mnist, stl10, npz, images, csv_table, packed_csv_table, parquet_table, arrow_table,
+    archive, cifar10, cifar10n, mnist, stl10, npz, pack, images,
+    csv_table, packed_csv_table, parquet_table, arrow_table,
     model_card, table_card, model_weights, weights_to_start_from, autoencoder, classifier,
 )  # fmt: skip
 OF_RUNS_AND_SWEEPS = (

@@ -3,7 +3,9 @@
 import random
 import time
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from deeplda.experiments.sweep_folder import open_sweep
 
@@ -65,6 +67,27 @@ def test_a_run(done, kill_and_resume, weights, epochs, tmp_path, command, kills,
         for run, count in epochs_of.items():
             assert epochs(folder / run) == [*range(1, count + 1), None]
         assert not [path for path in folder.rglob("*") if path.name.endswith((".tmp", ".old"))]
+
+
+def test_packing(start, done, tmp_path):
+    """Killed at random moments and started again, a pack has the bytes of one that was written at once."""
+    photos, rng = tmp_path / "photos", np.random.default_rng(0)
+    for number in range(3000):
+        file = photos / ("cat", "dog")[number % 2] / f"{number}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(file)
+    command = ("data", "pack", str(photos), "x.pack", "--image-size", "96", "--quiet")
+    seconds, chance, kills = timed(done, tmp_path / "whole", command), random.Random(3), 0
+    (tmp_path / "killed").mkdir()
+    for attempt in range(11):
+        process = start(tmp_path / "killed", *command)
+        if attempt < 10:
+            time.sleep(chance.uniform(0, seconds))
+            kills += process.kill()
+    assert process.wait() == 0, process.said
+    assert kills >= 3
+    for name in ("images.bin", "pack-index.txt"):
+        assert (tmp_path / "killed/x.pack" / name).read_bytes() == (tmp_path / "whole/x.pack" / name).read_bytes()
 
 
 def test_a_sweep(done, kill_and_resume, weights, epochs, tmp_path):

@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from deeplda.data import Part
+from deeplda.data.mapped_rows import MappedRows
 from deeplda.training.batches import BatchSource
 from deeplda.training.config import LoopConfig
 
@@ -22,6 +23,20 @@ def test_without_augmentation_the_images_are_as_stored_and_channels_last():
     assert np.array_equal(inputs.numpy(), part.inputs[places])
     assert labels.tolist() == [4, 1, 1]
     assert inputs.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_batches_of_images_in_a_file_are_those_of_images_in_memory(tmp_path):
+    part = images(n=9)
+    part.inputs.tofile(tmp_path / "x")
+    mapped = Part(MappedRows(np.memmap(tmp_path / "x", np.uint8, "r", shape=part.inputs.shape)), part.labels)
+    for settings in ({}, {"flip": True}, {"flip": True, "flip_order": "alternating", "translate": 2}):
+        for epoch in range(2):
+            found = []
+            for source in (part, mapped):
+                torch.manual_seed(0)
+                found.append(BatchSource(source, CPU, LoopConfig(**settings)).batch(np.array([8, 0, 0, 3]), epoch))
+            assert torch.equal(found[0][0], found[1][0])
+            assert torch.equal(found[0][1], found[1][1])
 
 
 def test_every_image_is_flipped_or_not():

@@ -209,6 +209,7 @@ def test_the_loss_asks_others_only_in_a_job_of_ours(monkeypatch, size):
     from deeplda.training.parallel import World
 
     monkeypatch.setattr(trainee, "DistributedDataParallel", lambda module, **_: module)
+    monkeypatch.setattr(World, "total", lambda _, numbers: numbers)
     classifier = trainee.build_trainee(RunConfig(data="digits"), load_data("digits"), world=World(0, size))
     assert classifier.criterion.training == (size > 1)
 

@@ -60,6 +60,7 @@ _DATA_COMMANDS = {
     "list": ("List the known data sets and whether each is on this machine.", ""),
     "fetch": ("Download, verify and unpack a known data set.", "cifar10"),
     "check": ("Read all of the data and report what it contains.", "photos/"),
+    "pack": ("Write images to a pack, to train on more of them than fit in memory.", "photos/ photos.pack"),
 }
 
 app = App(
@@ -73,7 +74,7 @@ app = App(
 )
 _data = App(
     name="data",
-    help="List, download and check data.",
+    help="List, download, check and pack data.",
     help_epilogue="Example: deeplda data check photos/",
     help_format="plaintext",
 )

@@ -1,4 +1,4 @@
-"""`deeplda data list|fetch|check`."""
+"""`deeplda data list|fetch|check|pack`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from deeplda.cli.shared_options import InputPath, Json
+from deeplda.cli.shared_options import InputPath, Json, OutputPath, Quiet, WholeNumber, flag
 from deeplda.errors import InputError
+from deeplda.formatting import counted
 from deeplda.printing import say, say_json
 
 DataDir = Annotated[
@@ -46,7 +47,7 @@ def fetch_command(
 
 
 def check_command(
-    source: Annotated[str, Parameter(help="A known data set, a folder of images, a table, or an .npz file.")],
+    source: Annotated[str, Parameter(help="A known data set, a folder of images, a pack, a table, or an .npz file.")],
     /,
     *,
     data_dir: DataDir = None,
@@ -68,6 +69,52 @@ def check_command(
             say(f"{'ok    ' if row.ok else 'BROKEN'}  {row.file}: {row.found}")
     if broken:
         raise InputError(f"{broken} of {len(rows)} entries are broken or missing")
+
+
+def pack_command(
+    source: Annotated[
+        str,
+        Parameter(help="A folder of images, Parquet files of images, a known data set, or an .npz file."),
+    ],
+    out: Annotated[OutputPath, Parameter(help="Folder for the pack, such as photos.pack.")],
+    /,
+    *,
+    image_size: Annotated[WholeNumber | None, Parameter(help="Resize images to this many pixels per side.")] = None,
+    data_dir: DataDir = None,
+    skip_unreadable: Annotated[
+        bool, flag("Skip any number of broken image files. [default: at most 5 % of a class]")
+    ] = False,
+    strict: Annotated[bool, flag("Stop at the first broken image file.")] = False,
+    json_: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write images to a pack, from which deeplda trains without reading it into memory.
+
+    Run the same command again to resume it, or to append images that were added since.
+    """
+    if strict and skip_unreadable:
+        raise InputError("--strict and --skip-unreadable were both given: omit one of them")
+
+    from deeplda.data import pack_data
+    from deeplda.training.progress import Progress, TerminalProgress
+
+    progress = Progress() if quiet else TerminalProgress()
+    packed = pack_data(
+        source,
+        out,
+        image_size=image_size,
+        data_dir=data_dir,
+        skip_unreadable=skip_unreadable,
+        strict=strict,
+        watch=progress.watch,
+    )
+    for note in packed.notes:
+        say(note, file=sys.stderr)
+    if json_:
+        say_json({"pack": str(out), "images": packed.images, "added": packed.added})
+    else:
+        images = counted(packed.images, "image")
+        say(f"{out} has {images}, {packed.added:,} of them new; next: deeplda train {shlex.quote(str(out))}")
 
 
 def _data_dir_option(data_dir: Path | None) -> str:

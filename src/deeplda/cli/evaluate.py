@@ -26,7 +26,9 @@ def evaluate(
     run: FinishedRun,
     data: Annotated[
         str | None,
-        Parameter(help="Other labelled data to score: a folder of images, a table, an .npz file, or a known data set."),
+        Parameter(
+            help="Other labelled data to score: a folder of images, a pack, a table, an .npz file, or a known data set."
+        ),
     ] = None,
     /,
     *,

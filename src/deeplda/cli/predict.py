@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from cyclopts import Parameter
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from deeplda.data import Pack
     from deeplda.model import Model
     from deeplda.views import Views
 
@@ -34,7 +35,7 @@ _MOST_ROWS = 20
 def predict(
     run: RunOrModel,
     /,
-    *files: Annotated[InputPath, Parameter(help="Image files and folders of images, or one table.")],
+    *files: Annotated[InputPath, Parameter(help="Image files, folders of images and packs, or one table.")],
     network: OwnNetwork = None,
     device: Device = "cpu",
     skip_unreadable: Annotated[
@@ -72,13 +73,13 @@ def predict(
     if len(model.card.sample_shape) != 3:
         do = f"use deeplda.load({str(run)!r}).predict(features) in Python"
         raise InputError(f"the model in {run} takes feature vectors, not images: {do}")
-    all_files = _image_files(files)
+    images = _images(files, model.card.sample_shape)
     _note_calibration(model)
     predictions: list[Prediction] = []
-    for start in range(0, len(all_files), model.batch_size):
-        batch = all_files[start : start + model.batch_size]
-        images, errors = _read(batch, model.card.sample_shape)
-        found = iter(classify(images))
+    for start in range(0, len(images), model.batch_size):
+        batch = images[start : start + model.batch_size]
+        pixels, errors = _read(batch, model.card.sample_shape)
+        found = iter(classify(pixels))
         predictions += [
             {"file": str(file), "error": errors[place]} if place in errors else {"file": str(file), **next(found)}
             for place, file in enumerate(batch)
@@ -163,15 +164,33 @@ def _show(predictions: list[Prediction], columns: list[str], model: Model, *, cs
         _print_predictions(classified, columns)
 
 
-def _image_files(paths: tuple[Path, ...]) -> list[Path]:
-    """Return the given files, and all image files in the given folders."""
+class _Packed(NamedTuple):
+    """An image in a pack."""
+
+    pack: Pack
+    place: int
+
+    def __str__(self) -> str:
+        return str(self.pack.path / self.pack.files[self.place])
+
+
+def _images(paths: tuple[Path, ...], shape: tuple[int, ...]) -> list[Path | _Packed]:
+    """Return the given files, and all images in the given folders and packs."""
     from deeplda.data.images import READABLE
     from deeplda.data.listing import image_files
+    from deeplda.data.pack import open_pack
+    from deeplda.data.pack_index import is_pack
 
-    found: list[Path] = []
+    found: list[Path | _Packed] = []
     ignored: list[str] = []
     for path in paths:
-        if path.is_dir():
+        if is_pack(path):
+            pack = open_pack(path)
+            if pack.images.shape[1] != shape[0]:
+                what = f"{path} has images of {pack.images.shape[1]} channels, but the model needs {shape[0]}"
+                raise InputError(f"{what}: pass the files instead")
+            found += [_Packed(pack, place) for place in range(len(pack.files))]
+        elif path.is_dir():
             images, notes = image_files(path)
             found += images
             ignored += notes
@@ -179,7 +198,7 @@ def _image_files(paths: tuple[Path, ...]) -> list[Path]:
             found.append(path)
         else:
             what = "is neither a file nor a folder" if path.exists() else "does not exist"
-            raise InputError(f"{path} {what}: pass image files or folders")
+            raise InputError(f"{path} {what}: pass image files, folders or packs")
     if not found:
         what = f"there are no images in {', '.join(map(str, paths))}, need {READABLE} files"
         raise InputError("; ".join([what, *ignored]))
@@ -188,14 +207,24 @@ def _image_files(paths: tuple[Path, ...]) -> list[Path]:
     return found
 
 
-def _read(files: list[Path], shape: tuple[int, ...]) -> tuple[NDArray[np.uint8], dict[int, str]]:
-    """Return the images of the files that could be read, and the errors of the others by their index."""
+def _read(images: list[Path | _Packed], shape: tuple[int, ...]) -> tuple[NDArray[np.uint8], dict[int, str]]:
+    """Return the pixels of the images that could be read, and the errors of the others by their index."""
     import numpy as np
 
-    from deeplda.data.images import read_each
+    from deeplda.data.images import read_each, resize_arrays
 
-    images, errors = read_each(files, channels=shape[0], image_size=(shape[1], shape[2]))
-    return np.delete(images, list(errors), axis=0), {place: str(error) for place, error in errors.items()}
+    size = (shape[1], shape[2])
+    files = [image for image in images if isinstance(image, Path)]
+    pixels, errors = read_each(files, channels=shape[0], image_size=size)
+    found: list[NDArray[np.uint8] | InputError] = [errors.get(place, row) for place, row in enumerate(pixels)]
+    of_files = iter(found)
+    each = [
+        next(of_files) if isinstance(image, Path) else resize_arrays(image.pack.images[image.place][None], size)[0]
+        for image in images
+    ]
+    read = [row for row in each if not isinstance(row, InputError)]
+    broken = {place: str(row) for place, row in enumerate(each) if isinstance(row, InputError)}
+    return np.array(read, dtype=np.uint8).reshape(-1, *shape), broken
 
 
 def _predictions(

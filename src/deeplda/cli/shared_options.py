@@ -40,7 +40,8 @@ InputPath = Annotated[Path, Parameter(converter=_to_path)]
 OutputPath = Annotated[Path, Parameter(converter=_to_output)]
 
 DataSource = Annotated[
-    str | None, Parameter(help="A known data set, a folder of images, a table, or an .npz file. [default: digits]")
+    str | None,
+    Parameter(help="A known data set, a folder of images, a pack, a table, or an .npz file. [default: digits]"),
 ]
 DataDir = Annotated[InputPath | None, Parameter(help="Folder with the known data sets, if it has moved.")]
 FinishedRun = Annotated[InputPath, Parameter(help="Folder of a finished run.")]

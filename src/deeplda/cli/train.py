@@ -130,17 +130,14 @@ def _train(choice: RunChoice, progress: Progress, world: World) -> Finished:
 
 
 def _changes_since(folder: Path, settings: RunConfig) -> str | None:
-    """Return how the folder of images of a finished run has changed, or None if it has not or cannot be compared."""
+    """Return how the images of a finished run have changed, or None if they have not or cannot be compared."""
+    from deeplda.data.sources import source_changes
     from deeplda.data.stored_split import StoredSplit
     from deeplda.training.run_folder import split_of
 
     try:
         split = split_of(folder)
-        if not isinstance(split, StoredSplit) or not Path(settings.data).is_dir():
-            return None
-        from deeplda.data.folder import folder_changes
-
-        return folder_changes(Path(settings.data), split)
+        return source_changes(settings.data, split) if isinstance(split, StoredSplit) else None
     except InputError as error:
         return str(error)
 

@@ -1,8 +1,9 @@
-"""The common form of all data: labelled samples in memory, split into training, validation and test sets."""
+"""The common form of all data: labelled samples, split into training, validation and test sets."""
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from deeplda.data.mapped_rows import MappedRows, joined_rows
 from deeplda.data.splitting import Digests
 from deeplda.errors import InputError
 
@@ -18,12 +20,14 @@ if TYPE_CHECKING:
     from deeplda.data.stored_split import StoredSplit
     from deeplda.data.table_encoding import TableEncoder
 
-Inputs = NDArray[np.uint8] | NDArray[np.float32]
+Inputs = NDArray[np.uint8] | NDArray[np.float32] | MappedRows
 Labels = NDArray[np.int64]
 
 # Fractions of the training samples that are split off if a source has no validation or test set of its own.
 TEST_SHARE = 0.15
 VAL_SHARE = 0.15
+# The number of samples that are hashed at once.
+_BLOCK = 1_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +35,8 @@ class Part:
     """The samples and labels of one split of a data set (training, validation or test).
 
     Attributes:
-        inputs: uint8 images, N x C x H x W in the range 0..255, or float32 feature vectors, N x features.
+        inputs: uint8 images, N x C x H x W in the range 0..255, or float32 feature vectors, N x features. The images of
+            a pack stay in its file (`MappedRows`).
         labels: (N,) int64, indices into the `class_names` of the data.
         files: the path of each sample's file, as printable text; None if samples do not come from separate files.
         digests: (N,), the digest of each sample's file; None if samples do not come from separate files.
@@ -48,16 +53,30 @@ class Part:
         return len(self.labels)
 
     def take(self, indices: NDArray[np.intp]) -> Part:
-        """Return a copy of the samples at these indices."""
+        """Return the samples at these indices: a copy, unless they are in a file, from which nothing is read."""
         files = None if self.files is None else tuple(self.files[index] for index in indices)
         digests = None if self.digests is None else self.digests[indices]
         rows = None if self.rows is None else self.rows[indices]
-        return Part(self.inputs[indices], self.labels[indices], files, digests, rows)
+        return Part(taken(self.inputs, indices), self.labels[indices], files, digests, rows)
+
+
+def taken(inputs: Inputs, indices: NDArray[np.intp]) -> Inputs:
+    """Return the samples at these indices: a copy, unless they are in a file, from which nothing is read."""
+    return inputs.take(indices) if isinstance(inputs, MappedRows) else inputs[indices]
 
 
 def joined(*parts: Part) -> Part:
-    """Concatenate the samples of several splits, without their file names."""
-    return Part(np.concatenate([part.inputs for part in parts]), np.concatenate([part.labels for part in parts]))
+    """Concatenate the samples of several splits; samples in a file stay there."""
+    inputs = [part.inputs for part in parts]
+    mapped = [rows for rows in inputs if isinstance(rows, MappedRows)]
+    files = [part.files for part in parts if part.files is not None]
+    digests = [part.digests for part in parts if part.digests is not None]
+    return Part(
+        joined_rows(mapped) if mapped else np.concatenate(inputs),
+        np.concatenate([part.labels for part in parts]),
+        tuple(itertools.chain(*files)) if len(files) == len(parts) else None,
+        np.concatenate(digests) if len(digests) == len(parts) else None,
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,14 +146,22 @@ class Data:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hex digest of the class names and of every split's inputs and labels; it depends on their order."""
+        """Hex digest of the class names and of every split's samples and labels; it depends on their order.
+
+        If the samples are files that were split by their content, the digests of the files stand for them. So it is
+        the same whether the images are in memory or in a pack, and it does not take a pass over the pixels.
+        """
         digest = hashlib.blake2b(repr(self.class_names).encode(), digest_size=16)
         for part in (self.train, self.val, self.test):
-            for array in (part.inputs, part.labels):
+            samples = part.digests if self.split is not None and part.digests is not None else part.inputs
+            for array in (samples, part.labels):
                 # Fix the byte order so that the digest is the same on every machine.
-                stored = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
-                digest.update(f"{stored.dtype.str}{stored.shape}".encode())
-                digest.update(stored.reshape(-1).view(np.uint8).data)
+                dtype = array.dtype.newbyteorder("<")
+                shape = (len(array), *self.sample_shape) if array is part.digests else array.shape
+                digest.update(f"{dtype.str}{shape}".encode())
+                for start in range(0, len(array), _BLOCK):
+                    stored = np.ascontiguousarray(array[start : start + _BLOCK], dtype=dtype)
+                    digest.update(stored.reshape(-1).view(np.uint8).data)
         return digest.hexdigest()
 
 

@@ -62,7 +62,7 @@ def split_grown(
     """
     groups, notes = _groups(files, group_by)
     labels = np.array([file.label for file in files], dtype=np.int64)
-    changes = before.compare([listing.relative(file) for file in files], digests)
+    changes = before.compare([file.relative for file in files], digests)
     codes, _ = matched(listing, files, digests, before, changes, group_by=group_by, seed=seed)
     old = changes.known | changes.changed
     # Once more, with the groups that this run's pattern finds in the images of the earlier one.
@@ -152,7 +152,7 @@ def _checked(listing: Listing, files: Sequence[ImageFile], labels: Labels, found
             linked = bool(found.groups.astype(bool).any()) or len(np.unique(found.digests[own])) < own.sum()
             raise too_few(listing.folder.name, int(own.sum()), len(np.unique(labels[own])), kind, linked=linked)
     return [
-        *_duplicate_notes(listing, files, found.digests, labels),
+        *_duplicate_notes(files, found.digests, labels),
         *_shared_notes(found.digests, found.parts, "images have the same content as a training image"),
         *_shared_notes(found.groups, found.parts, "images belong to a group with training images"),
     ]
@@ -167,13 +167,11 @@ def _groups(files: Sequence[ImageFile], group_by: str | None) -> tuple[Digests, 
     return groups, [f"{note}; {alone:,} without a match are groups of their own" if alone else note]
 
 
-def _duplicate_notes(
-    listing: Listing, files: Sequence[ImageFile], digests: Digests, labels: NDArray[np.int64]
-) -> list[str]:
+def _duplicate_notes(files: Sequence[ImageFile], digests: Digests, labels: NDArray[np.int64]) -> list[str]:
     conflicts = conflicting_duplicates(digests, labels)
     if not conflicts:
         return []
-    shown = [" = ".join(listing.relative(files[index]) for index in same) for same in conflicts[:_MOST_LISTED]]
+    shown = [" = ".join(files[index].relative for index in same) for same in conflicts[:_MOST_LISTED]]
     more = ["..."] if len(conflicts) > _MOST_LISTED else []
     what = f"{counted(len(conflicts), 'image')} with identical copies in other classes"
     return [f"{what}: {', '.join(shown + more)}; remove the wrong copies"]

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
+from deeplda.data.mapped_rows import MappedRows
 from deeplda.data.pixels import RESIZE_FILTER, image_pixels, is_grey, orientation
 from deeplda.data.splitting import content_hash
 from deeplda.errors import InputError
@@ -55,9 +56,9 @@ def readable_suffixes() -> frozenset[str]:
     return SUFFIXES | HEIC_SUFFIXES if is_installed("pi_heif") else SUFFIXES
 
 
-def read_header(path: Path) -> Header:
+def read_header(source: ImageInput) -> Header:
     """Read an image's header without decoding the pixels. Raises InputError if it is not a readable image."""
-    with _opened(path) as (image, _):
+    with _opened(source) as (image, _):
         width, height = image.size
         # Images with orientations 5 to 8 are rotated by 90 degrees.
         return Header((width, height) if orientation(image) >= 5 else (height, width), is_grey(image))
@@ -130,14 +131,14 @@ def read_each(
     return pixels, {index: error for index, error in enumerate(errors) if error is not None}
 
 
-def resize_arrays(images: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
+def resize_arrays(images: NDArray[np.uint8] | MappedRows, size: tuple[int, int]) -> NDArray[np.uint8]:
     """Resize images from N x C x H x W to N x C x (height, width), plane by plane, in the same way as `decode`."""
     if images.shape[2:] == size:
-        return images
+        return np.asarray(images)
     resized = np.empty((*images.shape[:2], *size), dtype=np.uint8)
-    for index in np.ndindex(*images.shape[:2]):
-        plane = Image.fromarray(np.ascontiguousarray(images[index]))
-        resized[index] = np.asarray(plane.resize(size[::-1], RESIZE_FILTER))
+    for place in range(len(images)):
+        for channel, plane in enumerate(np.ascontiguousarray(images[place])):
+            resized[place, channel] = np.asarray(Image.fromarray(plane).resize(size[::-1], RESIZE_FILTER))
     return resized
 
 

@@ -28,14 +28,31 @@ _MOST_SUFFIXES = 10
 _DEEPEST = 100
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ImageFile:
-    """An image file in a folder, with its split, its label, and its path within its class folder."""
+    """An image in a folder, with its split and its label.
 
-    path: Path
+    Attributes:
+        root: the folder.
+        class_folder: the path of its class folder within the folder.
+        name: its path within its class folder.
+    """
+
+    root: Path
+    class_folder: str
+    name: str
     part: PartName
     label: int
-    name: str
+
+    @property
+    def path(self) -> Path:
+        """The path of the file."""
+        return Path(self.root, self.class_folder, self.name)
+
+    @property
+    def relative(self) -> str:
+        """The path within the folder; bytes that are not UTF-8 are escaped."""
+        return os.fsencode(f"{self.class_folder}/{self.name}").decode(errors="backslashreplace")
 
 
 @dataclass(frozen=True)
@@ -60,10 +77,6 @@ class Listing:
                 what = f"the class {name} in {self.folder} has no readable image in its {part} split"
                 do = "; ".join(["add images or remove the class's folder", *self.notes])
                 raise InputError(what, need=f"at least one {READABLE} file", do=do)
-
-    def relative(self, file: ImageFile) -> str:
-        """Return the path of a file within the folder; bytes that are not UTF-8 are escaped."""
-        return os.fsencode(file.path.relative_to(self.folder).as_posix()).decode(errors="backslashreplace")
 
 
 def list_images(folder: Path) -> Listing:
@@ -106,22 +119,25 @@ def image_files(folder: Path) -> tuple[list[Path], tuple[str, ...]]:
 def _listed(folder: Path, roots: dict[PartName, Path]) -> Listing:
     """List the images of each class in the folders of the splits."""
     classes = {part: {path.name: path for path in _subfolders(root)} for part, root in roots.items()}
-    names = tuple(sorted(set[str]().union(*classes.values())))
-    if not names:
+    class_names = tuple(sorted(set[str]().union(*classes.values())))
+    if not class_names:
         do = "sort the images into subfolders or, if this folder is itself a class, rename it"
         root = next(iter(roots.values()))
         raise InputError(f"{root} has no subfolders", need="one subfolder of images per class", do=do)
-    check_class_names(str(folder), names)
+    check_class_names(str(folder), class_names)
     readable, files, ignored = readable_suffixes(), list[ImageFile](), list[Path]()
-    for part, (label, name) in product(roots, enumerate(names)):
+    for part, (label, name) in product(roots, enumerate(class_names)):
         if name in classes[part]:
-            images, others = _sorted_out(_walk(classes[part][name]), readable)
-            # The path within the class folder, by which --group-by recognises groups.
-            files += [ImageFile(path, part, label, path.relative_to(classes[part][name]).as_posix()) for path in images]
+            class_folder = classes[part][name]
+            images, others = _sorted_out(_walk(class_folder), readable)
+            within = class_folder.relative_to(folder).as_posix()
+            # --group-by recognises groups by the path within the class folder.
+            names = (path.relative_to(class_folder).as_posix() for path in images)
+            files += [ImageFile(folder, within, file, part, label) for file in names]
             ignored += others
     loose, others = _sorted_out((path for root in {folder, *roots.values()} for path in _files_in(root)), readable)
     where = {f"in no class folder, such as {loose[0].name}": len(loose)} if loose else {}
-    return Listing(folder, tuple(roots), names, tuple(files), _ignored(ignored + others, where))
+    return Listing(folder, tuple(roots), class_names, tuple(files), _ignored(ignored + others, where))
 
 
 def _walk(folder: Path) -> Iterator[Path]:
@@ -180,6 +196,11 @@ def _part_folders(folder: Path) -> dict[PartName, Path]:
         if present:
             found[part] = present[0]
     return found
+
+
+def part_named(name: str) -> PartName | None:
+    """Return the split that a name stands for, such as val for "validation"; None if it is not that of a split."""
+    return next((part for part, spellings in _PART_NAMES.items() if name.lower() in spellings), None)
 
 
 def _subfolders(folder: Path) -> list[Path]:

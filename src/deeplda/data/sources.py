@@ -17,7 +17,10 @@ from deeplda.data.dataset import Data, Part, Source, check_class_names, complete
 from deeplda.data.folder_options import FolderOptions, FolderSplit
 from deeplda.data.known_sets import KNOWN_SETS, read_digits
 from deeplda.data.layouts import KnownSet
+from deeplda.data.mapped_rows import MappedRows
 from deeplda.data.npz import read_npz
+from deeplda.data.pack_index import is_pack
+from deeplda.data.stored_split import StoredSplit
 from deeplda.data.table_formats import READABLE, table_format
 from deeplda.errors import InputError
 from deeplda.extras import require
@@ -49,9 +52,9 @@ def load_data(
     """Read a source and return its training, validation and test sets.
 
     Args:
-        source: a known name (`KNOWN`), a folder of images, a table (a .csv, .tsv, .parquet, .feather or .arrow file),
-            or an .npz file. A known name takes precedence over a folder of the same name; write ./digits for the
-            folder.
+        source: a known name (`KNOWN`), a folder of images, a pack, a table (a .csv, .tsv, .parquet, .feather or .arrow
+            file), or an .npz file. A known name takes precedence over a folder of the same name; write ./digits for the
+            folder. The images of a pack stay in its file.
         data_dir: the folder that contains the known data sets. The default is the environment variable DEEPLDA_DATA
             or, if it is not set, the user's cache folder.
         image_size: resize every image to this height and width.
@@ -60,7 +63,7 @@ def load_data(
             training set (CIFAR-10 and CIFAR-10N 4 %, STL-10 20 %, CIFAR-100, MNIST and Fashion-MNIST 10 %, others
             15 %). If only the test set is missing, 15 % of the training set becomes the test set. CIFAR-10N is
             stratified by the clean labels, so its sets contain the same images as those of CIFAR-10. A folder of
-            images is split by the content of its files, so that images added later do not move others.
+            images or a pack is split by the content of the files, so that images added later do not move others.
         skip_unreadable: skip any number of broken files in a folder; by default, at most 5 % of a class. They are
             listed in `Data.left_out`.
         strict: raise an error at the first broken file instead.
@@ -83,7 +86,7 @@ def load_data(
         image_size, skip_unreadable, strict, seed=split_seed, group_by=group_by, split=split, exact=exact
     )
     try:
-        found = _read_source(source, data_dir, options, target)
+        found = read_source(source, data_dir, options, target)
     except OSError as error:
         raise InputError(f"{error.filename or source} cannot be read ({error.strerror})") from None
     check_class_names(found.name, found.class_names)
@@ -148,7 +151,7 @@ def load_labelled(
 
 
 def find_source(source: str | Path) -> str | Path:
-    """Return a known name unchanged, or the path of an existing folder, table or .npz file.
+    """Return a known name unchanged, or the path of an existing folder, pack, table or .npz file.
 
     Raises InputError otherwise.
     """
@@ -158,8 +161,8 @@ def find_source(source: str | Path) -> str | Path:
     if path.is_dir() or (path.is_file() and (path.suffix.lower() == ".npz" or table_format(path))):
         return path
     if path.is_file():
-        raise InputError(f"{source} is a file, need a folder of images, a table ({READABLE}) or an .npz file")
-    need = "a known name, a folder, a table or an .npz file"
+        raise InputError(f"{source} is a file, need a folder of images, a pack, a table ({READABLE}) or an .npz file")
+    need = "a known name, a folder, a pack, a table or an .npz file"
     raise InputError(f"{source} does not exist", need=need, do=nearest_known(str(source)))
 
 
@@ -198,9 +201,8 @@ def is_here(name: str, data_dir: Path | None = None) -> bool:
     return name == "digits" or KNOWN_SETS[name].looks_complete(locate(name, data_dir))
 
 
-def _read_source(
-    source: str | Path, data_dir: Path | None, options: FolderOptions, target: str | None = None
-) -> Source:
+def read_source(source: str | Path, data_dir: Path | None, options: FolderOptions, target: str | None = None) -> Source:
+    """Read a source as it is, without the splits that it lacks. Raises InputError if it cannot be read."""
     found = find_source(source)
     if table_format(found) and isinstance(found, Path) and found.is_file():
         require("table", "reading a table")
@@ -215,6 +217,10 @@ def _read_source(
         return _read_known(found, data_dir)
     if not found.is_dir():
         return read_npz(found)
+    if is_pack(found):
+        from deeplda.data.packed_source import read_pack
+
+        return read_pack(found, options)
     from deeplda.data.folder import read_folder
 
     return read_folder(found, options)
@@ -232,6 +238,10 @@ def _read_labelled(
         from deeplda.data.table_source import read_labelled_table
 
         return read_labelled_table(place, table), "all"
+    if isinstance(place, Path) and is_pack(place):
+        from deeplda.data.packed_source import read_packed_labelled
+
+        return read_packed_labelled(place)
     if isinstance(place, Path) and place.is_dir():
         if len(shape) != 3 or shape[0] not in (1, 3):
             kind = f"images of {shape[0]} channels" if len(shape) == 3 else "feature vectors"
@@ -240,7 +250,7 @@ def _read_labelled(
 
         return read_labelled(place, shape)
     found = (
-        read_npz(place, test_alone=True) if isinstance(place, Path) else _read_source(place, data_dir, FolderOptions())
+        read_npz(place, test_alone=True) if isinstance(place, Path) else read_source(place, data_dir, FolderOptions())
     )
     if found.test is not None:
         return replace(found, train=found.test, val=None, test=None), "test"
@@ -269,10 +279,12 @@ def _resized(source: Source, size: tuple[int, int], do: str) -> Source:
     from deeplda.data.images import resize_arrays
 
     def resized(part: Part) -> Part:
-        return replace(part, inputs=resize_arrays(cast(NDArray[np.uint8], part.inputs), size))
+        return replace(part, inputs=resize_arrays(cast("NDArray[np.uint8] | MappedRows", part.inputs), size))
 
     if source.train.inputs.ndim != 4:
         raise InputError(f"{source.name} contains feature vectors, which cannot be resized: {do}")
+    if source.train.inputs.shape[2:] == size:
+        return source
     samples = len(source.train) + len(source.val or ()) + len(source.test or ())
     pixels = source.train.inputs.shape[1] * size[0] * size[1]
     require_memory(samples * pixels, f"{source.name} at {size[0]} x {size[1]}")
@@ -293,8 +305,8 @@ def check_data(source: str | Path, data_dir: Path | None = None) -> list[FileChe
     """Read every file of a source and report what was found, including broken files.
 
     For a known set, there is one row per file, plus one if intact files contradict each other. For a folder, there is
-    one row per class and split, plus one per broken image. For an .npz file or a table, there is one row per split.
-    Raises InputError only if the source itself does not exist.
+    one row per class and split, plus one per broken image; for a pack, the same and one per broken block. For an .npz
+    file or a table, there is one row per split. Raises InputError only if the source itself does not exist.
     """
     found = find_source(source)
     if found == "digits":
@@ -302,15 +314,33 @@ def check_data(source: str | Path, data_dir: Path | None = None) -> list[FileChe
     if isinstance(found, str):
         return _check_known(found, data_dir)
     try:
+        if is_pack(found):
+            return _check_pack(found)
         return _check_folder(found) if found.is_dir() else _check_file_of_samples(found)
     except (InputError, OSError) as error:
         return [FileCheck(found, str(error), False)]
 
 
+def source_changes(source: str | Path, stored: StoredSplit) -> str | None:
+    """Return how a folder or a pack differs from a stored split; None if it does not, or if it is neither."""
+    place = find_source(source)
+    if not isinstance(place, Path) or not place.is_dir():
+        return None
+    if is_pack(place):
+        from deeplda.data.pack import open_pack
+
+        pack = open_pack(place)
+        changes = stored.compare(pack.files, pack.digests)
+        return changes.sentence() if changes else None
+    from deeplda.data.folder import folder_changes
+
+    return folder_changes(place, stored)
+
+
 def ignored_notes(source: str | Path) -> tuple[str, ...]:
     """Return sentences about the files in a folder of images that are not read; none for other sources."""
     place = find_source(source)
-    if not isinstance(place, Path) or not place.is_dir():
+    if not isinstance(place, Path) or not place.is_dir() or is_pack(place):
         return ()
     from deeplda.data.listing import list_images
 
@@ -363,8 +393,26 @@ def _check_folder(path: Path) -> list[FileCheck]:
     return rows + [row for row in checked if not row.ok]
 
 
+def _check_pack(path: Path) -> list[FileCheck]:
+    from deeplda.data.pack import damaged_blocks, open_pack
+
+    pack = open_pack(path)
+    counts = Counter(zip((folder.part for folder in pack.class_folders), pack.labels.tolist(), strict=True))
+    rows = [
+        FileCheck(path, f"{part}, {pack.class_names[label]}: {counted(count, 'image')}", True)
+        for (part, label), count in counts.items()
+    ]
+    broken = [
+        FileCheck(
+            path, f"the pixels of {counted(block.stop - block.start, 'image')} from {first} on are damaged", False
+        )
+        for block, first in damaged_blocks(pack)
+    ]
+    return rows + broken
+
+
 def _check_file_of_samples(path: Path) -> list[FileCheck]:
-    source = _read_source(path, None, FolderOptions())
+    source = read_source(path, None, FolderOptions())
     shape = " x ".join(map(str, source.train.inputs.shape[1:]))
     parts = {"train": source.train, "val": source.val, "test": source.test}
     counts = {name: counted(len(part), "sample") for name, part in parts.items() if part is not None}

@@ -225,7 +225,8 @@ def _inspect(record: RunRecord, model: Model, data: Data, points: int) -> Inspec
     _check_unchanged(record, model, data)
     places = np.random.default_rng(_SEED).permutation(stratified_sample(data.test.labels, points, _SEED))
     shown = data.test.take(places)
-    embedding = torch.cat(list(model.embeddings(shown.inputs)))
+    samples = np.asarray(shown.inputs)
+    embedding = torch.cat(list(model.embeddings(samples)))
     decided = model.class_scores(embedding).argmax(1).cpu().numpy()
     probabilities, embedding = model.class_probabilities(embedding).amax(1).cpu().numpy(), embedding.cpu()
     statistics = model.statistics
@@ -240,7 +241,7 @@ def _inspect(record: RunRecord, model: Model, data: Data, points: int) -> Inspec
         sizes={"training": len(data.train), "validation": len(data.val), "test": len(data.test)},
         places=places,
         names=_names(shown, places),
-        samples=shown.inputs,
+        samples=samples,
         labels=shown.labels,
         decided=decided,
         probabilities=probabilities,

@@ -122,21 +122,21 @@ def write_subclass_figures(folder: Path, progress: Progress, data: Data | None =
     if clusters is None:
         raise InputError(f"{folder / 'subclasses'} is damaged: train again")
     autoencoder = SampleAutoencoder.load(folder / "autoencoder" / "model")
-    images = data.train.inputs.astype(np.uint8, copy=False)
     with OutputFolder.open(folder) as output, output.subfolder("figures") as subfolder:
         return [
             figures.save(figure, subfolder, name)[0]
-            for name, figure in _subclass_figures(autoencoder, clusters, data, images, progress)
+            for name, figure in _subclass_figures(autoencoder, clusters, data, progress)
         ]
 
 
 def _subclass_figures(
-    autoencoder: SampleAutoencoder, clusters: Clusters, data: Data, images: NDArray[np.uint8], progress: Progress
+    autoencoder: SampleAutoencoder, clusters: Clusters, data: Data, progress: Progress
 ) -> Iterator[tuple[str, Figure]]:
     """Yield the reconstructions and one sheet per class, each with the name of its file."""
     from deeplda.report import figures
 
-    shown = (data.test.inputs if len(data.test) else images)[:_IMAGES_PER_ROW].astype(np.uint8, copy=False)
+    images = data.train.inputs
+    shown = np.asarray((data.test.inputs if len(data.test) else images)[:_IMAGES_PER_ROW], dtype=np.uint8)
     reconstructed = autoencoder.reconstruct(shown).round().astype(np.uint8)
     figure, _ = figures.reconstructions(shown, reconstructed, title="test images and their reconstructions")
     yield "reconstructions", figure
@@ -144,7 +144,7 @@ def _subclass_figures(
     names = clusters.map.names(data.class_names)
     for place, class_name in enumerate(data.class_names):
         own = [subclass for subclass, parent in enumerate(clusters.map.parents) if parent == place]
-        sheet = {names[subclass]: images[nearest[subclass]] for subclass in own}
+        sheet = {names[subclass]: images[nearest[subclass]].astype(np.uint8, copy=False) for subclass in own}
         title = f"{class_name}: training images closest to the centre of each subclass"
         figure, _ = figures.subclass_sheet(sheet, title=title)
         safe = re.sub("[^A-Za-z0-9]", "-", class_name)[:40]

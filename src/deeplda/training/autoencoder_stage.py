@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from deeplda.data.dataset import Data, Part
+from deeplda.data.dataset import Data, Inputs, Part
 from deeplda.device import pick_device, seeded
 from deeplda.errors import InputError, TrainingError
 from deeplda.io import read_small, read_tensors
@@ -44,22 +43,22 @@ class SampleAutoencoder(nn.Module):
         self.autoencoder: EncoderDecoder = build_autoencoder(sample_shape, width=width)
         self.normalisation = Normalisation(sample_shape)
 
-    def fit_normalisation(self, inputs: NDArray[np.uint8] | NDArray[np.float32]) -> None:
+    def fit_normalisation(self, inputs: Inputs) -> None:
         """Fit the standardisation of feature vectors, or the range of float images; uint8 images are divided by 255."""
         if inputs.ndim != 4:
             self.normalisation.fit(inputs)
             return
-        low, high = (0.0, 255.0) if inputs.dtype == np.uint8 else (float(inputs.min()), float(inputs.max()))
+        low, high = (0.0, 255.0) if inputs.dtype == np.uint8 else (float(np.min(inputs)), float(np.max(inputs)))
         self.normalisation.mean.fill_(low)
         self.normalisation.deviation.fill_((high - low) or 1.0)
 
-    def error(self, inputs: Tensor | NDArray[Any]) -> Tensor:
+    def error(self, inputs: Tensor | Inputs) -> Tensor:
         """Return the paper's reconstruction error of inputs (n, *sample_shape), divided by the size of a sample."""
         wanted = self._prepared(inputs)
         return reconstruction_error(self.autoencoder(wanted), wanted) / wanted[0].numel()
 
     @torch.no_grad()
-    def embed(self, inputs: NDArray[Any], watch: Watch = unwatched) -> NDArray[np.float32]:
+    def embed(self, inputs: Inputs, watch: Watch = unwatched) -> NDArray[np.float32]:
         """Return the embedding (n, embedding_dim) of unprocessed inputs, in eval mode."""
         self.eval()
         self._require_shape(inputs)
@@ -70,7 +69,7 @@ class SampleAutoencoder(nn.Module):
         return np.concatenate([part.cpu().numpy() for part in parts])
 
     @torch.no_grad()
-    def reconstruct(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
+    def reconstruct(self, inputs: Inputs) -> NDArray[np.float32]:
         """Return the reconstruction of unprocessed inputs, on the scale of the data."""
         self.eval()
         self._require_shape(inputs)
@@ -101,14 +100,15 @@ class SampleAutoencoder(nn.Module):
             raise InputError(f"{folder} is not a complete autoencoder ({reason}): train again") from None
         return model.eval()
 
-    def _require_shape(self, inputs: NDArray[Any]) -> None:
+    def _require_shape(self, inputs: Inputs) -> None:
         """Raise InputError if the samples do not have the shape of the training data."""
         if inputs.shape[1:] != self.card.sample_shape:
             what = f"the samples have shape {inputs.shape[1:]}, but the autoencoder was trained on"
             raise InputError(f"{what} {self.card.sample_shape}: train again")
 
-    def _prepared(self, inputs: Tensor | NDArray[Any]) -> Tensor:
-        return self.normalisation.prepare(torch.as_tensor(inputs).to(self.normalisation.mean.device))
+    def _prepared(self, inputs: Tensor | Inputs) -> Tensor:
+        samples = inputs if isinstance(inputs, Tensor) else torch.from_numpy(np.require(inputs, requirements="W"))
+        return self.normalisation.prepare(samples.to(self.normalisation.mean.device))
 
 
 @dataclass

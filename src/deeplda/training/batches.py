@@ -1,12 +1,16 @@
-"""Augmented batches, cut from the training set in memory."""
+"""Augmented batches of the training set."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from deeplda.data.dataset import Part
+from deeplda.data.mapped_rows import MappedRows
 from deeplda.sampling import Indices
 from deeplda.training.config import LoopConfig
 from deeplda.views import reflected
@@ -15,15 +19,20 @@ from deeplda.views import reflected
 class BatchSource:
     """The inputs and labels of the training set on the device; images are stored channels last.
 
+    Images in a file stay there, and those of a batch are read when it is cut.
+
     Flips and shifts are part of the single gather that cuts a batch: they only change which pixels are read and need no
     extra pass. Pixels beyond an edge are reflected at that edge. Flips are either drawn at random for each batch or
     alternate: each image is flipped in every second epoch, and half of the images are flipped in the first.
     """
 
     def __init__(self, part: Part, device: torch.device, config: LoopConfig) -> None:
-        inputs = torch.from_numpy(np.ascontiguousarray(part.inputs))
-        self._images = inputs.ndim == 4
-        self._inputs = (inputs.permute(0, 2, 3, 1).contiguous() if self._images else inputs).to(device)
+        self._images, self._device = part.inputs.ndim == 4, device
+        self._inputs: Tensor | MappedRows
+        if isinstance(part.inputs, MappedRows):
+            self._inputs = part.inputs
+        else:
+            self._inputs = self._channels_last(part.inputs).contiguous().to(device)
         self._labels = torch.from_numpy(part.labels).to(device)
         self._flip, self._translate = config.flip and self._images, config.translate if self._images else 0
         self._mirrored_first: Tensor | None = None
@@ -38,29 +47,38 @@ class BatchSource:
             indices: positions of the samples in the training set.
             epoch: the epoch, counted from 0; alternating flips depend on it.
         """
-        at = torch.from_numpy(indices).to(self._inputs.device)
-        labels = self._labels[at]
+        samples = torch.from_numpy(indices).to(self._device)
+        labels = self._labels[samples]
+        inputs, at = self._inputs, samples
+        if isinstance(inputs, MappedRows):
+            inputs, at = self._channels_last(inputs[indices]).to(self._device), torch.arange(len(at), device=at.device)
         if not self._images:
-            return self._inputs[at], labels
-        pixels = self._augmented(at, epoch) if self._flip or self._translate else self._inputs[at]
+            return inputs[at], labels
+        pixels = self._augmented(inputs, at, samples, epoch) if self._flip or self._translate else inputs[at]
         return pixels.permute(0, 3, 1, 2), labels
 
-    def _augmented(self, at: Tensor, epoch: int) -> Tensor:
-        _, height, width, _ = self._inputs.shape
+    def _channels_last(self, inputs: NDArray[Any]) -> Tensor:
+        """Return samples as a tensor, and images as a view with the channels last."""
+        tensor = torch.from_numpy(np.require(inputs, requirements=["C", "W"]))
+        return tensor.permute(0, 2, 3, 1) if self._images else tensor
+
+    def _augmented(self, inputs: Tensor, at: Tensor, samples: Tensor, epoch: int) -> Tensor:
+        """Return the images at the places `at` of `inputs`, which are these samples of the training set."""
+        _, height, width, _ = inputs.shape
         rows = self._shifted(height, len(at))
         columns = self._shifted(width, len(at))
         if self._flip:
-            columns = torch.where(self._is_mirrored(at, epoch)[:, None], columns.flip(1), columns)
-        return self._inputs[at[:, None, None], rows[:, :, None], columns[:, None, :]]
+            columns = torch.where(self._is_mirrored(samples, epoch)[:, None], columns.flip(1), columns)
+        return inputs[at[:, None, None], rows[:, :, None], columns[:, None, :]]
 
-    def _is_mirrored(self, at: Tensor, epoch: int) -> Tensor:
+    def _is_mirrored(self, samples: Tensor, epoch: int) -> Tensor:
         if self._mirrored_first is None:
-            return torch.rand(len(at), device=at.device) < 0.5
-        return self._mirrored_first[at] ^ (epoch % 2 == 1)
+            return torch.rand(len(samples), device=samples.device) < 0.5
+        return self._mirrored_first[samples] ^ (epoch % 2 == 1)
 
     def _shifted(self, size: int, n: int) -> Tensor:
         """Return, for each of n samples, the positions 0..size-1 shifted at random and reflected at the edges."""
-        positions = torch.arange(size, device=self._inputs.device).expand(n, size)
+        positions = torch.arange(size, device=self._device).expand(n, size)
         if not self._translate:
             return positions
         shift = torch.randint(-self._translate, self._translate + 1, (n, 1), device=positions.device)

@@ -302,7 +302,7 @@ class TrainConfig(LabelNoiseSettings, DataSettings, FitConfig):
 class _TomlFile(_Settings):
     """The contents of a TOML file: settings and the name of the data."""
 
-    data: str = Field("digits", description="A known data set, a folder of images, a table, or an .npz file.")
+    data: str = Field("digits", description="A known data set, a folder of images, a pack, a table, or an .npz file.")
 
     @classmethod
     def read(cls, file: Path) -> Self:

@@ -15,7 +15,7 @@ from deeplda.training.config import RunConfig
 from deeplda.training.loop import train
 from deeplda.training.metrics import SummaryRow
 from deeplda.training.parallel import ALONE, World
-from deeplda.training.preparation import check_settings, noise_note, read_data
+from deeplda.training.preparation import check_settings, find_data, noise_note, read_data
 from deeplda.training.progress import Progress
 from deeplda.training.run_folder import MemoryRun, open_run, summary_row
 from deeplda.training.start_from import StartingWeights, seen_note, starting_split, starting_weights
@@ -101,7 +101,9 @@ def _read_checked(
         # Only the first process has the run folder.
         start = world.together(lambda: starting_weights(config, folder) if world.first else None)
         split = world.from_first(world.together(lambda: starting_split(config, folder) if world.first else "content"))
-        data = world.together(lambda: read_data(config, split, exact=True))
+    place = find_data(config, progress, split, world)
+    with progress.status(f"reading {config.data}"):
+        data = world.together(lambda: read_data(config, split, exact=True, place=place))
     if world.first and (note := noise_note(config)):
         progress.note(note)
     world.together(lambda: check_settings(config, data, world))

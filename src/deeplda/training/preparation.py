@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 
-from deeplda.data import load_data
+from deeplda.data import KNOWN, load_data
 from deeplda.data.dataset import Data
-from deeplda.data.folder_options import FolderSplit
+from deeplda.data.folder_options import FolderOptions, FolderSplit, Grown
 from deeplda.data.label_noise import with_label_noise
 from deeplda.device import pick_device
 from deeplda.errors import InputError
@@ -22,22 +23,53 @@ from deeplda.networks.registry import outline_network
 from deeplda.sampling import sufficient_batch_size
 from deeplda.training.config import LDA_OBJECTIVES, RunConfig
 from deeplda.training.parallel import ALONE, World
+from deeplda.training.progress import Progress, TerminalProgress
 from deeplda.training.trainee import model_card
 
 # Training holds the weights, their gradient, the momentum and, in a step, the update.
 _WEIGHT_COPIES = 4
 
 
-def read_data(config: RunConfig, split: FolderSplit = "content", *, exact: bool = False) -> Data:
+def find_data(config: RunConfig, progress: Progress, split: FolderSplit, world: World = ALONE) -> str | Path:
+    """Return where to read the data for a run: a pack in the cache if it is a folder that is too large for memory.
+
+    The first process decides and packs. Raises InputError if that fails.
+    """
+    # A run that starts from another one has its images, and their size unless another one is given.
+    before = split.before.shape[1:] if isinstance(split, Grown) else (None, None)
+    image_size = config.image_size or (before[0] if before[0] == before[1] else None)
+
+    def find() -> str | Path:
+        from deeplda.data.packing import packed_if_large
+
+        options = FolderOptions(image_size, config.skip_unreadable, config.strict)
+        return packed_if_large(
+            config.data,
+            options=options,
+            data_dir=config.data_dir,
+            processes=world.size,
+            note=progress.note,
+            watch=progress.watch,
+        )
+
+    # Pillow, which packing needs, is only needed for a folder.
+    is_folder = config.data not in KNOWN and Path(config.data).is_dir()
+    return world.from_first(world.together(lambda: find() if world.first and is_folder else config.data))
+
+
+def read_data(
+    config: RunConfig, split: FolderSplit = "content", *, exact: bool = False, place: str | Path | None = None
+) -> Data:
     """Read the data for a run, with its label noise. Raises InputError if that fails.
 
     Args:
         split: for a folder of images, `run_folder.split_of` a run that was started before. Its images keep their parts,
             and whatever was added to the folder since is not in the training and validation sets.
         exact: raise InputError if the folder no longer has the images of the run, and ignore any others.
+        place: what `find_data` has returned; it is called if this is None.
     """
     data = load_data(
-        config.data,
+        find_data(config, TerminalProgress(), split) if place is None else place,
         data_dir=config.data_dir,
         image_size=config.image_size,
         split_seed=config.split_seed,

@@ -5,12 +5,10 @@ from __future__ import annotations
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from torch import Tensor
+from typing import TYPE_CHECKING, TypeVar
 
 from deeplda.data import Data
 from deeplda.errors import one_line
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from tensorboard.summary.writer.record_writer import RecordWriter
 
+_Batch = TypeVar("_Batch", bound=Sized)
 _SECONDS_BETWEEN_UPDATES = 0.5
 
 
@@ -48,7 +47,7 @@ class Progress:
     def epoch(self, row: EpochRow, counters: Counters) -> None:
         """Called after each epoch, once it has been validated."""
 
-    def watch(self, batches: Iterator[Tensor], samples: int, activity: str) -> Iterator[Tensor]:
+    def watch(self, batches: Iterator[_Batch], samples: int, activity: str) -> Iterator[_Batch]:
         """Return the batches of a long computation, and report progress as they are consumed."""
         del samples, activity
         return batches
@@ -125,7 +124,7 @@ class TerminalProgress(Progress):
             f"{rate:,.0f} samples/s  left {left:,.0f} s{best}"
         )
 
-    def watch(self, batches: Iterator[Tensor], samples: int, activity: str) -> Iterator[Tensor]:
+    def watch(self, batches: Iterator[_Batch], samples: int, activity: str) -> Iterator[_Batch]:
         if not self.console.is_terminal:
             self.console.print(f"{activity}: {samples:,} samples")
             yield from batches
@@ -209,7 +208,7 @@ class TensorBoardProgress(Progress):
     def step(self, counters: Counters, steps: int, samples: int, loss: float, describe: Callable[[], str]) -> None:
         self._shown.step(counters, steps, samples, loss, describe)
 
-    def watch(self, batches: Iterator[Tensor], samples: int, activity: str) -> Iterator[Tensor]:
+    def watch(self, batches: Iterator[_Batch], samples: int, activity: str) -> Iterator[_Batch]:
         return self._shown.watch(batches, samples, activity)
 
     def close(self) -> None:

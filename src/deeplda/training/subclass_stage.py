@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,10 +15,11 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 from safetensors.numpy import save
 
-from deeplda.data.dataset import Data, Part
+from deeplda.data.dataset import Data
 from deeplda.device import pick_device
 from deeplda.errors import while_training
 from deeplda.io import read_arrays, read_small
+from deeplda.memory import require_memory
 from deeplda.output_folder import OutputFolder
 from deeplda.subclasses import Clusters, SubclassMap, split_classes
 from deeplda.training.autoencoder_stage import Reconstruction, SampleAutoencoder
@@ -28,6 +30,8 @@ from deeplda.training.run_folder import MemoryRun, Run, open_run, summary_row
 
 # With fewer samples of a subclass in a batch, its scatter is mostly noise; the paper also uses at least 5.
 _FEW_SAMPLES = 5
+# Standardising the points takes copies of them.
+_POINT_COPIES = 3
 _FILES = ("subclasses.safetensors", "subclasses.json")
 
 
@@ -84,7 +88,7 @@ def find_subclasses(
 
 def on_subclasses(data: Data, clusters: Clusters) -> Data:
     """Return the data with subclasses as the labels of the training set."""
-    return replace(data, train=Part(data.train.inputs, clusters.labels))
+    return replace(data, train=replace(data.train, labels=clusters.labels))
 
 
 def subclass_notes(clusters: Clusters, batch_size: int) -> list[str]:
@@ -149,7 +153,10 @@ def _points(
 ) -> NDArray[Any]:
     """Return the points (n, d) for k-means: standardised inputs, or their embedding from a trained autoencoder."""
     if cluster_space(config, data) == "inputs":
-        flat: NDArray[np.float32] = data.train.inputs.reshape(len(data.train), -1).astype(np.float32)
+        samples, size = len(data.train), math.prod(data.sample_shape)
+        do = "pass --cluster-on autoencoder, or use fewer samples"
+        require_memory(4 * samples * size, "the inputs as points for k-means", copies=_POINT_COPIES, do=do)
+        flat: NDArray[np.float32] = np.asarray(data.train.inputs, dtype=np.float32).reshape(samples, size)
         deviation = flat.std(0)
         standardised: NDArray[np.float32] = (flat - flat.mean(0)) / np.where(deviation > 0, deviation, 1)
         return standardised

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from deeplda.core.large_batch import large_batch_backward
-from deeplda.data.dataset import Data, Part
+from deeplda.data.dataset import Data, Inputs, Part
 from deeplda.device import autocast_for, pick_device, seeded, warn_if_slow
 from deeplda.errors import InputError, TrainingError, while_training
-from deeplda.model import Model, ModelCard, Normalisation
+from deeplda.model import Model, ModelCard, Normalisation, byte_sums
 from deeplda.model_card import LDA_PREDICTORS, PredictorName
 from deeplda.networks import StartsFromData, build_network, default_network, training_flops
 from deeplda.predictors import Softmax
@@ -190,7 +190,7 @@ def build_trainee(
     if normalisation is not None:
         model.normalisation = normalisation
     elif data.table is None:
-        model.normalisation.fit(data.train.inputs)
+        _fit(model.normalisation, data.train.inputs, world)
     model._place(device)
     if isinstance(network, StartsFromData):
         some = data.train.inputs[stratified_sample(data.train.labels, _STARTING_SAMPLES, seed=0)]
@@ -202,6 +202,14 @@ def build_trainee(
     # caller's program has a process group.
     criterion = build_criterion(config, data.train, groups, world).to(device).train(world.size > 1)
     return Classifier(config, world, model, head, trained, parallel, criterion, optimizer, device)
+
+
+def _fit(normalisation: Normalisation, inputs: Inputs, world: World) -> None:
+    """Fit the normalisation. Sums of bytes are exact, so each process needs to read only its share of them."""
+    if inputs.dtype == np.uint8:
+        normalisation.fit_sums(world.total(byte_sums(world.share(inputs))))
+    else:
+        normalisation.fit(inputs)
 
 
 def model_card(config: FitConfig, data: Data, subclasses: SubclassMap | None = None) -> ModelCard:
