@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from deeplda.data.dataset import TEST_SHARE, VAL_SHARE, part_size, too_few
+from deeplda.data.dataset import TEST_SHARE, VAL_SHARE, missing_parts, too_few
 from deeplda.data.listing import ImageFile, Listing
 from deeplda.data.splitting import (
     PARTS,
