@@ -46,7 +46,7 @@ def test_findings_as_json_and_no_failure(run, tmp_path, capsys):
     assert set(finding) == {"severity", "what", "why", "do"}
     assert finding["severity"] == "problem"
     assert "too small for 10 classes" in finding["what"]
-    assert "--batch-size 50 or more" in finding["do"]
+    assert "--batch-size 40 or more" in finding["do"]
 
 
 def test_a_run_that_failed_in_its_first_epoch(run, tmp_path, capsys):

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from PIL import Image
 
 from deeplda.cli import main
 from deeplda.experiments.sweep_definition import SweepDefinition, paper_table
@@ -67,6 +68,24 @@ def defined(tmp_path, monkeypatch):
         return asked.value.args
 
     return define
+
+
+def test_images_of_your_own_have_settings_from_the_data_and_fixed_epochs(defined, tmp_path):
+    for number in range(40):
+        place = tmp_path / "photos" / ("cat", "dog")[number % 2]
+        place.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (30 + number, 50)).save(place / f"{number}.png")
+    _, definition = defined("photos", "--width", "0.3")
+    settings = definition.config(next(iter(definition.trials().values())))
+    assert (settings.network, settings.image_size, settings.width) == ("fastnet", 48, 0.3)
+    # There are 28 training images, so a batch is an epoch.
+    assert (settings.batch_size, settings.epochs) == (64, 300)
+    _, again = defined("photos", "--width", "0.3")
+    assert again == definition
+    _, search = defined("photos", "--search", "3")
+    assert search.settings["epochs"] == 300
+    _, as_before = defined("photos", "--epochs", "2")
+    assert as_before.settings.keys() == {"data", "epochs"}
 
 
 def test_a_grid_from_start_to_end(sweep, tmp_path):

@@ -12,6 +12,7 @@ from deeplda import memory
 from deeplda.data import check_data, folder, load_data
 from deeplda.data.folder_options import FolderOptions
 from deeplda.data.listing import list_images
+from deeplda.data.sources import outline_images
 from deeplda.errors import InputError
 
 
@@ -142,13 +143,24 @@ def test_a_class_of_heic_files_without_the_extra(tmp_path: Path, monkeypatch: py
         load_data(tmp_path)
 
 
-def test_sizes_come_from_the_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    photos(tmp_path, n=3)
+def test_an_outline_comes_from_the_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    photos(tmp_path, n=10)
     save(tmp_path / "dog" / "big.png", pixels(1, (9, 8, 3)))
     (tmp_path / "dog" / "broken.png").write_text("x")
     monkeypatch.setattr(folder, "decode_and_digest", lambda *_: pytest.fail("decoded"))
-    assert sorted(map(tuple, folder.image_sizes(tmp_path).tolist())) == [(5, 6)] * 6 + [(9, 8)]
-    assert folder.image_sizes(tmp_path, most=2).tolist() == [[5, 6]]  # the last file is broken
+    found = folder.outline_folder(tmp_path)
+    assert sorted(map(tuple, found.sizes.tolist())) == [(5, 6)] * 20 + [(9, 8)]
+    assert found.classes == 2
+    monkeypatch.setattr(folder, "_OUTLINED", 2)
+    assert folder.outline_folder(tmp_path).sizes.tolist() == [[5, 6]]  # the last file is broken
+
+
+@pytest.mark.parametrize("parts", [(), ("test",), ("val", "test")])
+def test_an_outline_has_the_number_of_images_that_will_be_trained_on(tmp_path: Path, parts: tuple[str, ...]) -> None:
+    photos(tmp_path, ("train", *parts), n=15)
+    found = outline_images(tmp_path)
+    assert found is not None
+    assert found.images == len(load_data(tmp_path).train)
 
 
 def test_a_class_without_readable_images(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from deeplda.data import check_data, load_data
 from deeplda.data.npz import read_npz
+from deeplda.data.sources import outline_images
 from deeplda.errors import InputError
 
 RNG = np.random.default_rng(0)
@@ -226,3 +227,18 @@ def test_a_header_that_unpacks_to_a_gigabyte_is_not_unpacked(tmp_path):
         archive.writestr("y_train.npy", b"")
     with pytest.raises(InputError, match="cannot be read"):
         read_npz(tmp_path / "x.npz")
+
+
+@pytest.mark.parametrize("own", [(), ("test",), ("val", "test")])
+def test_outline_of_images(tmp_path: Path, own: tuple[str, ...]) -> None:
+    arrays = {f"{kind}_{part}": array for part in own for kind, array in (("x", IMAGES), ("y", LABELS))}
+    file = write(tmp_path / "a.npz", **arrays)
+    found = outline_images(file)
+    assert found is not None
+    assert found.sizes.tolist() == [[5, 4]]
+    assert (found.images, found.classes) == (len(load_data(file).train), 2)
+
+
+def test_feature_vectors_and_known_sets_have_no_outline_of_images(tmp_path: Path) -> None:
+    assert outline_images(write(tmp_path / "a.npz", x_train=IMAGES.reshape(20, -1))) is None
+    assert outline_images("digits") is None

@@ -20,11 +20,18 @@ _STEPS = 1_000
 
 
 class RunChoice(NamedTuple):
-    """The folder of a run, its settings, and the id that it gets if it is new."""
+    """The folder of a run, its settings, and the id that it gets if it is new.
+
+    Attributes:
+        is_new: whether there is no run in the folder yet.
+        epochs_are_open: whether the number of epochs is still to be chosen, once the data has been read.
+    """
 
     folder: Path
     settings: RunConfig
     new_id: str
+    is_new: bool
+    epochs_are_open: bool = False
 
 
 @contextmanager
@@ -56,13 +63,13 @@ def chosen_run(
     assert new_id is not None
     if folder is not None:
         own = known is not None and run_id(folder) == known
-        settings = _settings_in(folder, settings, recipe, given, resume=resume or own)
-        yield RunChoice(folder, settings, new_id)
+        existing = _existing_settings(folder, settings, recipe, given, resume=resume or own)
+        yield RunChoice(folder, existing or settings, new_id, is_new=existing is None)
         return
     is_first = not _RUNS.exists()
     folder = _claimed_folder(settings)
     try:
-        yield RunChoice(folder, settings, new_id)
+        yield RunChoice(folder, settings, new_id, is_new=True)
     finally:
         if not (folder / "run.toml").exists():
             with suppress(OSError):
@@ -106,10 +113,10 @@ def _last_folder(settings: RunConfig) -> Path:
     return last
 
 
-def _settings_in(
+def _existing_settings(
     folder: Path, settings: RunConfig, recipe: Collection[str], given: Collection[str], *, resume: bool
-) -> RunConfig:
-    """Return the settings of the run to resume in `folder`, with more epochs if given, or `settings` for a new run."""
+) -> RunConfig | None:
+    """Return the settings of the run to resume in `folder`, with more epochs if given, or None for a new run."""
     from deeplda.training.run_folder import require_usable
 
     if folder.exists() and not folder.is_dir():
@@ -123,7 +130,7 @@ def _settings_in(
             raise InputError(f"there is no run in {folder} to resume: {do}")
         if resume:
             say(f"note: there is no run in {folder} to resume; starting one", file=sys.stderr)
-        return settings
+        return None
     if not resume:
         raise InputError(f"{folder} already contains a run: pass --resume to resume it, or choose another --run folder")
     existing = RunConfig.read(folder / "run.toml")

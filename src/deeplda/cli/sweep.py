@@ -86,6 +86,8 @@ def sweep(
 ) -> None:
     """Run a grid or a search. Run the same command again to add workers to a running sweep or to resume a stopped one.
 
+    For a folder or an .npz file of images, without --recipe and --epochs, the settings depend on the images.
+
     Examples: deeplda sweep cifar10 --recipe quick --alphas 0,0.5,1 --workers 2;  deeplda sweep --table 2 --scale quick
     """
     require("sweep", "sweep")
@@ -115,10 +117,9 @@ def sweep(
         raise InputError(
             f"--scale {scale} needs --table: pass --table, or choose settings such as --width and --epochs"
         )
-    elif search is not None:
-        definition = _search(read_recipe(recipe) if recipe else {}, chosen, axes, search)
     else:
-        definition = _grid(read_recipe(recipe) if recipe else {}, chosen, axes)
+        base = read_recipe(recipe) if recipe else _automatic(chosen)
+        definition = _grid(base, chosen, axes) if search is None else _search(base, chosen, axes, search)
     if folder is None:
         assert definition is not None
         folder = Path("sweeps") / _default_name(definition)
@@ -166,6 +167,15 @@ def _paper_sweep(
     settings = with_absolute_paths({**there.settings, **chosen})
     changed = {"scale": "changed"} if chosen.keys() - _HOW_TO_RUN else {}
     return there.model_copy(update={"settings": settings, "grids": (grid | axes,), **changed})
+
+
+def _automatic(chosen: TrialSettings) -> TrialSettings:
+    """Return the settings that `deeplda train` would choose for images of your own, with a fixed number of epochs."""
+    if "epochs" in chosen:
+        return {}
+    from deeplda.experiments.automatic_recipe import automatic_settings
+
+    return automatic_settings(chosen, fixed_epochs=True) or {}
 
 
 def _grid(base: TrialSettings, chosen: TrialSettings, axes: Grid) -> SweepDefinition:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from deeplda.cli.automatic_choice import DEFAULT_MINUTES, Automatic
 from deeplda.cli.launcher import is_in_job, is_silent, run_job, stop_with_launcher
 from deeplda.cli.run_choice import RunChoice, chosen_run
 from deeplda.cli.shared_options import DataSource, Json, OutputPath, Quiet, Recipe, WholeNumber, flag
@@ -22,6 +24,7 @@ from deeplda.printing import say, say_json
 from deeplda.training.config import RunConfig, TrainConfig, merged, with_absolute_paths, without_effect
 
 if TYPE_CHECKING:
+    from deeplda.data.dataset import Data
     from deeplda.training.metrics import SummaryRow
     from deeplda.training.parallel import World
     from deeplda.training.pipeline import Finished
@@ -35,13 +38,25 @@ def train(
     recipe: Recipe = None,
     run: Annotated[OutputPath | None, Parameter(help="Folder for the run. [default: runs/DATA-OBJECTIVE]")] = None,
     resume: Annotated[bool, flag("Resume the run from its last checkpoint.")] = False,
+    minutes: Annotated[
+        float | None,
+        Parameter(
+            help="Time for a run on images of your own, which determines the number of epochs. "
+            f"[default: {DEFAULT_MINUTES:g}]"
+        ),
+    ] = None,
     processes: Annotated[WholeNumber, Parameter(help="Number of processes; each batch is split among them.")] = 1,
     json_: Json = False,
     quiet: Quiet = False,
     tensorboard: Annotated[bool, flag("Also log each epoch for TensorBoard.")] = False,
     config: Annotated[TrainConfig, Parameter(name="*")] = TrainConfig(),  # noqa: B008  # frozen
 ) -> None:
-    """Train a network and its predictors, select the best epoch by validation, and score it on the test set."""
+    """Train a network and its predictors, select the best epoch by validation, and score it on the test set.
+
+    For a folder or an .npz file of images, without --recipe and --epochs, the settings depend on the images. They are
+    printed as a command.
+    """
+    started = time.monotonic()
     if processes < 1:
         raise InputError(f"--processes must be at least 1, got {processes}")
     if tensorboard:
@@ -53,6 +68,7 @@ def train(
     chosen = {name: getattr(config, name) for name in config.model_fields_set}
     if data is not None:
         chosen["data"] = data
+    automatic = Automatic(chosen, recipe, minutes, processes, started)
     is_there = resume and run is not None and (run / "run.toml").exists()
     inherited = {} if is_there else _inherited(merged(base, chosen))
     settings = RunConfig.parse(with_absolute_paths(merged(merged(inherited, base), chosen)), "the settings")
@@ -65,7 +81,7 @@ def train(
     with joined_world(settings.device) as world, ExitStack() as stack:
 
         def choose() -> RunChoice:
-            return stack.enter_context(chosen_run(run, settings, base, chosen, resume=resume))
+            return automatic.applied(stack.enter_context(chosen_run(run, settings, base, chosen, resume=resume)))
 
         # The first process decides for all of them; if it raises an error, they all do.
         choice = world.from_first(world.together(lambda: choose() if world.first else None))
@@ -75,8 +91,11 @@ def train(
             for name, other in without_effect(settings, chosen).items():
                 option, value = name.replace("_", "-"), str(getattr(settings, other)).lower()
                 say(f"note: --{option} has no effect on training with {other} {value}", file=sys.stderr)
+            if minutes is not None and not choice.is_new:
+                say(f"note: --minutes has no effect on {folder}, which was started before", file=sys.stderr)
         progress = _progress(folder, silent=quiet or is_silent(), tensorboard=tensorboard and world.first)
-        finished = _train(choice, progress, world)
+        complete = automatic.completion(progress, world) if choice.epochs_are_open else None
+        finished = _train(choice, progress, world, complete)
         if not world.first:
             return
     if not (folder / "report.html").exists():
@@ -107,11 +126,13 @@ def _progress(folder: Path, *, silent: bool, tensorboard: bool) -> Progress:
     return TensorBoardProgress(folder / "tensorboard", shown) if tensorboard else shown
 
 
-def _train(choice: RunChoice, progress: Progress, world: World) -> Finished:
+def _train(
+    choice: RunChoice, progress: Progress, world: World, complete: Callable[[RunConfig, Data], RunConfig] | None
+) -> Finished:
     from deeplda.training.run_folder import summary_row
     from deeplda.training.stopping import STOP_SIGNALS, asked_to_stop
 
-    folder, settings, new_id = choice
+    folder, settings = choice.folder, choice.settings
     if world.first and summary_row(folder, settings) is not None:
         progress.note(f"{folder} is already finished")
         if (changes := _changes_since(folder, settings)) is not None:
@@ -123,7 +144,7 @@ def _train(choice: RunChoice, progress: Progress, world: World) -> Finished:
         from deeplda.training.pipeline import run_to_end
 
         try:
-            return run_to_end(settings, folder, progress, stop, world=world, new_id=new_id)
+            return run_to_end(settings, folder, progress, stop, world=world, new_id=choice.new_id, complete=complete)
         except StoppedError as error:
             command = f"deeplda train --resume --run {folder}{_network_option(settings)}"
             raise StoppedError(f"{error}; to resume: {command}") from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeplda.data.mapped_rows import MappedRows, joined_rows
-from deeplda.data.splitting import Digests
+from deeplda.data.splitting import Digests, PartName
 from deeplda.errors import InputError
 
 if TYPE_CHECKING:
@@ -105,6 +105,21 @@ class Source:
     split: StoredSplit | None = None
     changed: bool = False
     table: TableEncoder | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ImageOutline:
+    """What is known about a source of images before its pixels are read.
+
+    Attributes:
+        sizes: (height, width) of some of the images, (N, 2).
+        images: the number of images in the training set.
+        classes: the number of classes.
+    """
+
+    sizes: NDArray[np.int64]
+    images: int
+    classes: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,6 +227,12 @@ def _require_two_classes(train: Part, source: Source) -> None:
 def part_size(samples: int, share: float) -> int:
     """Return the number of samples to split off, at least one."""
     return max(1, int(samples * share + 0.5))
+
+
+def missing_parts(samples: int, parts: Collection[PartName]) -> dict[PartName, int]:
+    """Return how many training samples to split off for each part; 0 for a part that the source has itself."""
+    shares: dict[PartName, float] = {"test": TEST_SHARE, "val": VAL_SHARE}
+    return {part: 0 if part in parts else part_size(samples, share) for part, share in shares.items()}
 
 
 def too_few(name: str, samples: int, classes: int, kind: str, *, linked: bool = False) -> InputError:

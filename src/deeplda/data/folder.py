@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from deeplda.data.dataset import Source
+from deeplda.data.dataset import ImageOutline, Source, missing_parts
 from deeplda.data.folder_options import FolderOptions, Grown
 from deeplda.data.images import Header, decode_and_digest, file_digest, in_threads, read_header
 from deeplda.data.listed_source import Samples, labelled_source, new_source, stored_source
@@ -24,6 +23,8 @@ from deeplda.memory import TooLargeError, require_memory
 
 # The fraction of a class's files that may be broken.
 _BROKEN_SHARE = 0.05
+# The number of headers that an outline reads.
+_OUTLINED = 1_000
 _Item = TypeVar("_Item")
 _Found = TypeVar("_Found")
 
@@ -74,16 +75,22 @@ def read_labelled(folder: Path, shape: tuple[int, ...]) -> tuple[Source, str]:
     return labelled_source(listing, samples)
 
 
-def image_sizes(folder: Path, most: int | None = None) -> NDArray[np.int64]:
-    """Return the (height, width) of the upright images in a folder, (N, 2), from their headers.
+def outline_folder(folder: Path) -> ImageOutline:
+    """Return the outline of a folder of images from its list of files and some of their headers.
 
-    Files whose headers cannot be read are left out. With `most`, at most that many files are read, evenly spread over
-    the folder. Raises InputError as `list_images` does.
+    The sizes are those of at most `_OUTLINED` files, evenly spread over the folder, without those whose headers cannot
+    be read. Raises InputError as `list_images` does.
     """
-    files = list_images(folder).files
-    places = np.arange(len(files)) if most is None else np.unique(np.linspace(0, len(files) - 1, most).astype(int))
-    headers, _ = attempt_all(read_header, {files[place]: files[place].path for place in places if files})
-    return np.array([header.size for header in headers.values()], dtype=np.int64).reshape(-1, 2)
+    listing = list_images(folder)
+    files = listing.files
+    places = np.unique(np.linspace(0, len(files) - 1, _OUTLINED).astype(int)) if files else ()
+    headers, _ = attempt_all(read_header, {files[place]: files[place].path for place in places})
+    own = sum(file.part == "train" for file in files)
+    return ImageOutline(
+        sizes=np.array([header.size for header in headers.values()], dtype=np.int64).reshape(-1, 2),
+        images=own - sum(missing_parts(own, listing.parts).values()),
+        classes=len(listing.class_names),
+    )
 
 
 def folder_changes(folder: Path, stored: StoredSplit) -> str | None:

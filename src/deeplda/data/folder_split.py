@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from deeplda.data.dataset import TEST_SHARE, VAL_SHARE, part_size, too_few
+from deeplda.data.dataset import TEST_SHARE, VAL_SHARE, missing_parts, too_few
 from deeplda.data.listing import ImageFile, Listing
 from deeplda.data.splitting import (
     PARTS,
@@ -132,8 +132,8 @@ def _missing_shares(listing: Listing) -> tuple[float, float]:
 
 def _split_anew(listing: Listing, digests: Digests, labels: Labels, groups: Digests, seed: int) -> PartCodes:
     """Split images by content into training images and those parts for which there is no folder."""
-    test, val = (part_size(len(labels), share) if share else 0 for share in _missing_shares(listing))
-    return split_by_content(digests, labels, groups, seed=seed, test_size=test, val_size=val)
+    sizes = missing_parts(len(labels), listing.parts)
+    return split_by_content(digests, labels, groups, seed=seed, test_size=sizes["test"], val_size=sizes["val"])
 
 
 def _joined(one: Assignment, other: Assignment) -> Assignment:

@@ -13,13 +13,23 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from deeplda.data.dataset import Data, Part, Source, check_class_names, complete, joined
+from deeplda.data.dataset import (
+    Data,
+    ImageOutline,
+    Part,
+    Source,
+    check_class_names,
+    complete,
+    joined,
+    missing_parts,
+)
 from deeplda.data.folder_options import FolderOptions, FolderSplit
 from deeplda.data.known_sets import KNOWN_SETS, read_digits
 from deeplda.data.layouts import KnownSet
 from deeplda.data.mapped_rows import MappedRows
 from deeplda.data.npz import read_npz
 from deeplda.data.pack_index import is_pack
+from deeplda.data.splitting import PARTS, PartName
 from deeplda.data.stored_split import StoredSplit
 from deeplda.data.table_formats import READABLE, table_format
 from deeplda.errors import InputError
@@ -148,6 +158,32 @@ def load_labelled(
     ]
     part = replace(found.train, labels=labels).take(kept)
     return Labelled(part, split, (*found.notes, *notes))
+
+
+def outline_images(source: str | Path) -> ImageOutline | None:
+    """Return the outline of a folder or an .npz file of images; None for other sources.
+
+    Images in a folder are not decoded. Raises InputError if the source does not exist or is broken.
+    """
+    place = find_source(source)
+    if isinstance(place, str) or is_pack(place) or (place.is_file() and table_format(place)):
+        return None
+    try:
+        if place.is_dir():
+            from deeplda.data.folder import outline_folder
+
+            return outline_folder(place)
+        found = read_npz(place)
+    except OSError as error:
+        raise InputError(f"{error.filename or source} cannot be read ({error.strerror})") from None
+    if found.train.inputs.ndim != 4:
+        return None
+    present: list[PartName] = [part for part in PARTS if getattr(found, part) is not None]
+    return ImageOutline(
+        sizes=np.array([found.train.inputs.shape[2:]], dtype=np.int64),
+        images=len(found.train) - sum(missing_parts(len(found.train), present).values()),
+        classes=len(found.class_names),
+    )
 
 
 def find_source(source: str | Path) -> str | Path:

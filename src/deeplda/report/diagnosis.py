@@ -17,17 +17,17 @@ from typing import Literal
 from deeplda.formatting import counted, percent
 from deeplda.report.analysis import class_scores
 from deeplda.report.run_history import RunHistory, standard_error
+from deeplda.training import conditions
+from deeplda.training.conditions import FEWEST_PER_CLASS
 from deeplda.training.config import RunConfig
 from deeplda.training.metrics import Row, Scores
 
 _DEFAULT_RATE: float = RunConfig.model_fields["learning_rate"].default
 _FEWEST_EPOCHS = 3  # With fewer, there is no trend.
-_FEWEST_STEPS = 50  # With fewer, a network has hardly left its initial state.
 _ENOUGH_STEPS = 500  # With fewer, a failure at a usual learning rate is more likely due to the number of steps.
 _GOOD = 0.98  # Above this accuracy, room for improvement is not worth a warning.
 _FAIR = 0.9  # Below this accuracy, we look for a reason.
 _FEWEST_SAMPLES = 5  # With fewer test samples, the recall of a class is not judged.
-_FEWEST_PER_CLASS = 5  # With fewer samples per class in a batch, the within-class scatter is mostly noise.
 _ZERO = 1e-9  # Smaller eigenvalues are 0 up to rounding error.
 
 
@@ -43,6 +43,11 @@ class Finding:
 
 _problem, _warning = partial(Finding, "problem"), partial(Finding, "warning")
 Check = Callable[[RunHistory], Finding | None]
+
+
+def _found(severity: Literal["problem", "warning"], advice: conditions.Advice | None) -> Finding | None:
+    """Return advice that `deeplda train` could give before the training as a finding."""
+    return None if advice is None else Finding(severity, advice.what, advice.why, advice.do)
 
 
 def diagnose(rows: Sequence[Row], config: RunConfig) -> list[Finding]:
@@ -103,18 +108,9 @@ def loss_not_finite(run: RunHistory) -> Finding | None:
 
 
 def few_steps(run: RunHistory) -> Finding | None:
-    if run.summary is None or run.steps is None or run.steps >= _FEWEST_STEPS:
+    if run.summary is None or run.steps is None or run.final is None or run.final[1].accuracy > _FAIR:
         return None
-    if run.final is None or run.final[1].accuracy > _FAIR:
-        return None
-    size, epochs = run.config.batch_size, len(run.epochs)
-    return _problem(
-        f"The network was hardly trained: it took only {counted(run.steps, 'step')} in {counted(epochs, 'epoch')}.",
-        f"With batches of {size:,} samples, an epoch on this data has {counted(run.steps // epochs, 'step')}. Even our "
-        "shortest recipe, quick on CIFAR-10, takes 96.",
-        f"Train with a smaller --batch-size ({size} here) that still leaves a few samples of each class, and with more "
-        f"--epochs ({epochs} here).",
-    )
+    return _found("problem", conditions.few_steps(run.steps, len(run.epochs), run.config.batch_size))
 
 
 def worse_than_chance(run: RunHistory) -> Finding | None:
@@ -198,18 +194,16 @@ def guessing(run: RunHistory) -> Finding | None:
 
 def small_batch(run: RunHistory) -> Finding | None:
     size = run.config.batch_size
-    if not run.discriminant or run.groups is None or size >= _FEWEST_PER_CLASS * run.groups:
+    if not run.discriminant or run.classes is None or run.groups is None:
         return None
-    share = size / run.groups
-    kind = "classes" if run.groups == run.classes else "subclasses"
-    return Finding(
-        "problem" if share < 2 else "warning",
-        f"The batch is too small for {run.groups} {kind}.",
-        f"On average, a batch of {size} contains {share:.3g} samples of each. That is too few to estimate the "
-        "within-class scatter, so the eigenvalues of such a batch are large whatever the network does.",
-        f"Train with --batch-size {_FEWEST_PER_CLASS * run.groups} or more; the paper's batches hold 15 to 100 samples "
-        "per class. If memory runs short, use smaller images (--image-size) or a narrower network (--width).",
-    )
+    advice = conditions.small_batch(size, run.classes, run.config.subclasses)
+    return _found("problem" if size < 2 * run.groups else "warning", advice)
+
+
+def small_classes(run: RunHistory) -> Finding | None:
+    if run.summary is None or not run.summary.train_counts or not run.summary.class_names:
+        return None
+    return _found("warning", conditions.small_classes(run.summary.train_counts, run.summary.class_names))
 
 
 def rare_class(run: RunHistory) -> Finding | None:
@@ -223,7 +217,7 @@ def rare_class(run: RunHistory) -> Finding | None:
     return _warning(
         f"Batches contain about {share * run.config.batch_size:.1f} samples of class {run.class_name(rarest)}.",
         f"The class makes up {percent(share, 1)} of the data, and a class with one sample in a batch has no scatter.",
-        f"Train with --batch-size {math.ceil(_FEWEST_PER_CLASS / share)} or more, and --class-weight balanced.",
+        f"Train with --batch-size {math.ceil(FEWEST_PER_CLASS / share)} or more, and --class-weight balanced.",
     )
 
 
@@ -493,7 +487,8 @@ _CHECKS: dict[Check, tuple[Check, ...]] = {
     no_progress: (few_steps, worse_than_chance),
     unstable: _UNTRAINED,
     small_batch: (),
-    rare_class: (small_batch,),
+    small_classes: (),
+    rare_class: (small_batch, small_classes),
     narrow_embedding: (),
     dead_outputs: (),
     guessing: _UNTRAINED,

@@ -25,7 +25,7 @@ from deeplda.training.progress import Progress
 from deeplda.training.run_folder import Run, Writeable
 
 # After each epoch, predictors are fitted on at most this many training samples; at the end, on all of them.
-_FIT_SAMPLES = 5_000
+FIT_SAMPLES = 5_000
 _SEED_STRIDE = 1_000_003
 _RANK_STRIDE = 2**52
 
@@ -114,7 +114,7 @@ def run_epochs(
     """
     counters = _resume(run, trainee, world)
     source = BatchSource(data.train, trainee.device, config)
-    fit_part = data.train.take(stratified_sample(data.train.labels, _FIT_SAMPLES, config.seed))
+    fit_part = data.train.take(stratified_sample(data.train.labels, FIT_SAMPLES, config.seed))
     # The sampler yields complete batches; `world.share` below splits them among the processes.
     labels, sampler_class = data.train.labels, SAMPLERS[config.sampler]
     sampler = sampler_class(labels, config.batch_size, seed=config.seed, num_replicas=1, rank=0)

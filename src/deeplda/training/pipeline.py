@@ -11,6 +11,7 @@ from deeplda.data.dataset import Data
 from deeplda.memory import keep_freed_memory
 from deeplda.model import Model, uncalibrated_note
 from deeplda.training.checkpoint import Counters, Snapshot
+from deeplda.training.conditions import poor_conditions
 from deeplda.training.config import RunConfig
 from deeplda.training.loop import train
 from deeplda.training.metrics import SummaryRow
@@ -39,6 +40,7 @@ def run_to_end(
     stages: Path | None = None,
     world: World = ALONE,
     new_id: str | None = None,
+    complete: Callable[[RunConfig, Data], RunConfig] | None = None,
 ) -> Finished:
     """Start or resume the run in `folder`, and return it once it is finished.
 
@@ -47,6 +49,7 @@ def run_to_end(
         stages: a folder in which runs that need the same autoencoders and subclasses share them.
         world: the processes that train together; the first one owns the folder.
         new_id: the id of the run if it is new, by default a random one.
+        complete: for a new run, returns its final settings, given the data; all processes call it.
 
     Raises InputError if the settings or the data cannot be used, or if another process is using the folder.
     """
@@ -57,6 +60,11 @@ def run_to_end(
     data, start = _read_checked(config, folder, progress, world)
     if start is not None:
         config = config.model_copy(update={"start_hash": start.digest})
+    if complete is not None:
+        config = complete(config, data)
+    if world.first:
+        for advice in poor_conditions(config, data):
+            progress.note(f"warning: {advice}")
     with ExitStack() as stack:
         stack.callback(progress.close)
         run = world.together(

@@ -1,0 +1,71 @@
+"""The pace of a training on this machine, measured before it starts."""
+
+from __future__ import annotations
+
+import math
+from itertools import cycle
+from statistics import median
+from time import perf_counter
+
+import numpy as np
+
+from deeplda.data.dataset import Data
+from deeplda.device import seeded
+from deeplda.sampling import SAMPLERS
+from deeplda.training.batches import BatchSource
+from deeplda.training.config import FitConfig
+from deeplda.training.loop import FIT_SAMPLES
+from deeplda.training.parallel import ALONE, World
+from deeplda.training.trainee import build_trainee
+
+# Steps that are timed, after one that is not, and the time after which no further step is started.
+_STEPS = 10
+_SECONDS = 5.0
+# Without the gradient, a sample takes about a third of the time.
+_FORWARD = 1 / 3
+# Scoring, logging and saving a small model after an epoch, whatever the number of samples.
+_EPOCH_SECONDS = 0.1
+# Writing the model and the report at the end.
+_END_SECONDS = 5.0
+
+
+def seconds_of_step(config: FitConfig, data: Data, world: World = ALONE) -> float:
+    """Return the duration of a training step, measured with steps that leave no trace.
+
+    All processes of a `world` take part, and the result is that of the first one.
+    """
+    trainee = build_trainee(config, data, world=world)
+    source = BatchSource(data.train, trainee.device, config)
+    sampler = SAMPLERS[config.sampler](data.train.labels, config.batch_size, seed=config.seed, num_replicas=1, rank=0)
+    trainee.trained.train()
+    seconds: list[float] = []
+    try:
+        with seeded(config.seed, trainee.device):
+            for indices in cycle(sampler):
+                start = perf_counter()
+                trainee.step(*source.batch(world.share(np.array(indices)), 0), learning_rate=0.0)
+                seconds.append(perf_counter() - start)
+                if world.any(len(seconds) > _STEPS or sum(seconds) > _SECONDS):
+                    break
+    finally:
+        trainee.close()
+    # The first step also allocates memory.
+    return world.from_first(median(seconds[1:] or seconds))
+
+
+def seconds_of_epoch(step: float, config: FitConfig, data: Data) -> float:
+    """Return the estimated duration of an epoch with its validation, given that of a step."""
+    steps = math.ceil(len(data.train) / config.batch_size)
+    scored = min(len(data.train), FIT_SAMPLES) + len(data.val)
+    return steps * step + scored * _forward(step, config, data) + _EPOCH_SECONDS
+
+
+def seconds_at_end(step: float, config: FitConfig, data: Data) -> float:
+    """Return the estimated time from the last epoch to the report, given the duration of a step."""
+    scored = len(data.train) + 2 * len(data.val) + len(data.test)
+    return scored * _forward(step, config, data) + _END_SECONDS
+
+
+def _forward(step: float, config: FitConfig, data: Data) -> float:
+    """Return the time in which the network is applied to a sample."""
+    return _FORWARD * step / min(config.batch_size, len(data.train))

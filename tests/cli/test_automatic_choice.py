@@ -1,0 +1,255 @@
+"""`deeplda train photos/` with nothing else: settings from the data, a command that repeats the run, a time budget."""
+
+import json
+import re
+import shlex
+
+import numpy as np
+import pytest
+from command import deeplda as in_a_process
+from PIL import Image
+
+from deeplda.cli import main
+from deeplda.errors import InputError
+from deeplda.experiments import automatic_recipe
+from deeplda.experiments.automatic_recipe import Fit
+from deeplda.experiments.recipes import read_recipe
+from deeplda.training.config import RunConfig
+
+# So little time that only the least number of epochs is trained.
+BRIEF = ("--minutes", "0.001")
+
+
+def write(root, count=60, classes=("dark", "light", "striped"), shift=1):
+    """Write small images of several sizes; without the `shift` in brightness, two classes are alike."""
+    rng = np.random.default_rng(0)
+    for number in range(count):
+        kind = number % len(classes)
+        pixels = rng.normal(120 + shift * (-60, 70, 0)[kind], 30, (24 + number % 7, 24 + number % 5, 3))
+        if kind == 2:
+            pixels[::2] += 60
+        place = root / classes[kind]
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8)).save(place / f"{number}.png")
+    return root
+
+
+def deeplda(capsys, *arguments):
+    """Run a command in this process, and return its exit code and stderr."""
+    code = 0
+    try:
+        main(list(map(str, arguments)))
+    except SystemExit as stopped:
+        code = stopped.code
+    return code, capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """A folder of images, a run on it, and what the run printed."""
+    home = tmp_path_factory.mktemp("home")
+    write(home / "photos")
+    with pytest.MonkeyPatch.context() as patch, (home / "stderr").open("w") as stderr:
+        patch.setattr("sys.stderr", stderr)
+        patch.setattr(automatic_recipe, "FEWEST_STEPS", 5)
+        patch.chdir(home)
+        main(["train", "photos", *BRIEF, "--run", "run"])
+    return home
+
+
+def printed_command(home):
+    (command,) = re.findall(r"to repeat this run: deeplda (.*)", (home / "stderr").read_text())
+    return shlex.split(command)
+
+
+def test_images_of_several_sizes_need_no_options(plain):
+    settings = RunConfig.of(plain / "run")
+    # The median of the shorter sides.
+    assert (settings.network, settings.image_size) == ("fastnet", 25)
+    assert (plain / "run" / "report.html").is_file()
+
+
+def test_the_printed_command_repeats_the_run_exactly(plain, monkeypatch, capsys):
+    monkeypatch.chdir(plain)
+    monkeypatch.setattr(automatic_recipe, "seconds_of_step", lambda *_: pytest.fail("measured"))
+    command = printed_command(plain)
+    assert command[:2] == ["train", "photos"]
+    assert "--epochs" in command
+    main([*command, "--run", "again"])
+    for file in ("model/weights.safetensors", "model/model.json"):
+        assert (plain / "run" / file).read_bytes() == (plain / "again" / file).read_bytes()
+    assert RunConfig.of(plain / "run") == RunConfig.of(plain / "again")
+    assert "to repeat this run" not in capsys.readouterr().err
+
+
+def test_resuming_a_finished_run_measures_nothing(plain, monkeypatch, capsys):
+    monkeypatch.chdir(plain)
+    monkeypatch.setattr(automatic_recipe, "outline_images", lambda *_: pytest.fail("outlined"))
+    code, shown = deeplda(capsys, "train", "photos", "--resume", "--run", "run", "--minutes", "5")
+    assert code == 0
+    assert "note: --minutes has no effect on run, which was started before" in shown
+    assert "is already finished" in shown
+
+
+@pytest.fixture
+def settings_of(plain, monkeypatch, capsys):
+    """Return a function that runs a command up to the point where it would write run.toml.
+
+    It returns the settings and what was printed. A step takes `step` seconds; None means that it is not measured.
+    """
+    found = []
+    fitted = automatic_recipe.fitted_epochs
+    # The time that the command has taken so far depends on the machine.
+    monkeypatch.setattr(automatic_recipe, "monotonic", lambda: 0.0)
+    monkeypatch.setattr(
+        automatic_recipe,
+        "fitted_epochs",
+        lambda config, data, seconds, _spent, world: fitted(config, data, seconds, 0.0, world),
+    )
+
+    def record(_folder, config, *_arguments, **_options):
+        found.append(config)
+        raise InputError("that is enough")
+
+    def settings_of(*arguments, step=0.1):
+        monkeypatch.chdir(plain)
+        monkeypatch.setattr("deeplda.training.pipeline.open_run", record)
+        monkeypatch.setattr(automatic_recipe, "seconds_of_step", lambda *_: step or pytest.fail("measured"))
+        code, shown = deeplda(capsys, "train", *arguments)
+        assert code == 2
+        assert "that is enough" in shown
+        return found.pop(), shown
+
+    return settings_of
+
+
+def test_a_run_is_a_recipe(plain, settings_of):
+    config, shown = settings_of("--recipe", "run/run.toml")
+    assert config == RunConfig.of(plain / "run")
+    assert "to repeat this run" not in shown
+
+
+def test_resuming_an_interrupted_run_measures_nothing(plain, tmp_path, settings_of):
+    """The run has its settings and a lock, but no checkpoint yet."""
+    settings = RunConfig.of(plain / "run")
+    (tmp_path / "run.toml").write_text(settings.to_toml())
+    config, shown = settings_of("photos", "--resume", "--run", tmp_path, step=None)
+    assert config == settings
+    assert "to repeat this run" not in shown
+
+
+def test_the_budget_and_the_machine_determine_only_the_number_of_epochs(settings_of):
+    usual, _ = settings_of("photos")
+    found = {
+        "slower": settings_of("photos", step=0.2)[0],
+        "3 minutes": settings_of("photos", "--minutes", "3")[0],
+        "1 minute": settings_of("photos", "--minutes", "1")[0],
+        "9 minutes": settings_of("photos", "--minutes", "9")[0],
+    }
+    assert found["3 minutes"] == usual
+    assert found["1 minute"].epochs < found["slower"].epochs < usual.epochs < found["9 minutes"].epochs
+    for other in found.values():
+        assert other.model_copy(update={"epochs": usual.epochs}) == usual
+
+
+def test_a_budget_that_is_too_small_is_exceeded_with_a_warning(settings_of):
+    _, shown = settings_of("photos", "--minutes", "1", step=2.0)
+    assert "warning: this takes longer than 1 minutes" in shown
+    _, shown = settings_of("photos", "--minutes", "60", step=0.01)
+    assert "takes longer than" not in shown
+
+
+def test_given_options_win_and_are_measured(settings_of, monkeypatch):
+    measured = []
+    config, shown = settings_of("photos", "--width", "0.5", "--image-size", "40", "--group-by", r"(\d)\.png")
+    assert (config.width, config.image_size) == (0.5, 40)
+    assert r"--group-by '(\d)\.png'" in shown
+    monkeypatch.setattr(
+        automatic_recipe, "fitted_epochs", lambda config, *_: measured.append(config) or Fit(7, 1, True)
+    )
+    config, _ = settings_of("photos", "--width", "0.5")
+    assert (measured[0].width, config.epochs) == (0.5, 7)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("digits",),
+        ("photos", "--image-size", "25", "--epochs", "2"),
+        ("photos", "--image-size", "25", "--recipe", "quick"),
+        ("rows.npz",),
+    ],
+)
+def test_everything_else_keeps_its_defaults(plain, settings_of, given):
+    np.savez(plain / "rows.npz", x_train=np.random.default_rng(0).normal(size=(60, 4)), y_train=np.arange(60) % 3)
+    config, shown = settings_of(*given)
+    assert "to repeat this run" not in shown
+    names = {"data", "image_size", "epochs"}
+    base = read_recipe("quick") if "quick" in given else {}
+    kept = RunConfig(**{name: getattr(config, name) for name in names} | base)
+    assert config == kept.model_copy(update={"epochs": config.epochs})
+    assert config.epochs == int({"--epochs": given[-1], "--recipe": 4}.get(given[-2] if len(given) > 2 else "", 30))
+
+
+def test_arrays_of_images_are_like_a_folder(plain, settings_of):
+    images = np.random.default_rng(0).integers(0, 256, (60, 100, 90, 3), dtype=np.uint8)
+    np.savez(plain / "images.npz", x_train=images, y_train=np.arange(60) % 3)
+    config, shown = settings_of("images.npz")
+    assert (config.network, config.image_size) == (
+        "fastnet",
+        automatic_recipe.settings_for(np.array([[100, 90]]), 42, 3)["image_size"],
+    )
+    assert "deeplda train images.npz" in shown
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (("photos", "--epochs", "3"), "--minutes determines the number of epochs, but so does --epochs 3"),
+        (("photos", "--recipe", "quick"), "but so does --recipe quick"),
+        (("digits",), "--minutes applies to a folder or an .npz file of images, not to digits"),
+        (("photos", "--minutes", "0"), "--minutes is 0"),
+        (("photos", "--minutes", "nan"), "--minutes is nan"),
+    ],
+)
+def test_budgets_without_effect_are_rejected(plain, monkeypatch, capsys, given, says):
+    monkeypatch.chdir(plain)
+    code, shown = deeplda(capsys, "train", *(() if "--minutes" in given else ("--minutes", "2")), *given)
+    assert code == 2
+    assert says in shown
+    assert not (plain / "runs").exists()
+
+
+def test_poor_conditions_are_reported_before_the_training_and_by_the_doctor(tmp_path, capsys):
+    write(tmp_path / "few", count=24, shift=0)
+    main(
+        [
+            "train",
+            str(tmp_path / "few"),
+            "--image-size",
+            "24",
+            "--epochs",
+            "1",
+            "--width",
+            "0.1",
+            "--run",
+            str(tmp_path / "run"),
+        ]
+    )
+    shown = capsys.readouterr().err
+    before, _, after = shown.partition("epoch   1/1")
+    assert before.count("warning: ") == 2
+    assert "warning: " not in after
+    main(["doctor", str(tmp_path / "run"), "--json"])
+    found = json.loads(capsys.readouterr().out)["findings"]
+    for what in re.findall(r"warning: (.*?\.) ", before):
+        assert any(finding["what"] == what for finding in found), what
+
+
+def test_several_processes_agree(plain, tmp_path):
+    small = ("--width", "0.1", "--batch-size", "12")
+    train = ("train", plain / "photos", *BRIEF, *small, "--processes", "2", "--run", "run")
+    done = in_a_process(*train, cwd=tmp_path, check=0)
+    (command,) = re.findall(r"to repeat this run: deeplda (.*)", done.stderr)
+    assert command.endswith(" --processes 2")
+    assert f"--epochs {RunConfig.of(tmp_path / 'run').epochs} " in command
