@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from deeplda.core.distributed import Ranks
-from deeplda.core.gradient import attach_gradient, factored_gradient
+from deeplda.core.gradient import gradient_at_features, with_gradient
 from deeplda.core.moments import CentredBatch, check_batch, full_precision
 from deeplda.core.options import ClassWeight, Scatter, Statistic, check_regularisation, check_statistic
 from deeplda.core.scatter import DiscriminantProblem
@@ -154,12 +154,11 @@ class DeepLDALoss(nn.Module):
         if shared is None:
             check_batch(features, labels)
         differentiable = features.requires_grad and torch.is_grad_enabled()
-        with full_precision(features):
+        with full_precision(features, temporary=True):
             batch = shared or CentredBatch.of(features, labels)
             problem = DiscriminantProblem.of(batch, self.alpha, self.lam, self.scatter, self.class_weight)
             evaluation = evaluate(self.statistic, problem.matrix, problem.valid, self.epsilon, problem.factor)
-            loss = evaluation.loss.to(features.device, torch.promote_types(features.dtype, torch.float32))
-            gradient = factored_gradient(batch, problem, evaluation, self.alpha) if differentiable else None
+            gradient = gradient_at_features(batch, problem, evaluation, self.alpha) if differentiable else None
         self._diagnostics = Diagnostics(
             matrix=problem.matrix,
             factor=problem.factor,
@@ -169,12 +168,9 @@ class DeepLDALoss(nn.Module):
             means=batch.means,
             variances=problem.variances,
         )
-        if gradient is not None:
-            # DistributedDataParallel averages over the ranks; the factor turns the average into the sum.
-            loss = attach_gradient(features, loss, batch.scale * (1 if ranks is None else ranks.size), gradient)
         if ranks is None or ranks.is_first:
             self._warn_once(batch, problem)
-        return loss
+        return with_gradient(features, evaluation.loss, gradient)
 
     @property
     def diagnostics(self) -> Diagnostics:

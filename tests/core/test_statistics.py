@@ -141,7 +141,7 @@ def test_the_derivative_is_the_factor_with_its_signs():
     (true,) = torch.autograd.grad(mixed(torch.linalg.eigvalsh(matrix)[-4:]), matrix)
     found = user_defined(mixed, matrix.detach(), 4)
     assert set(found.signs.tolist()) == {-1.0, 1.0}
-    torch.testing.assert_close(found.factor * found.signs @ found.factor.T, (true + true.T) / 2)
+    torch.testing.assert_close(found.factor.T * found.signs @ found.factor, (true + true.T) / 2)
 
 
 def test_named_statistics_have_no_signs():

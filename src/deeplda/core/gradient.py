@@ -1,141 +1,117 @@
 """The gradient of the discriminant objective with respect to the features, in closed form.
 
 It does not differentiate eigenvectors, so it is exact at repeated eigenvalues, which occur at the optimum. The
-derivatives with respect to the scatters have a factored form,
+derivatives have a factored form,
 
-    d loss / d S'_W = left' diag(signs) right    and    d loss / d S_B = -right' diag(signs) right,
+    d loss / d S'_W = weight left' diag(signs) right
+    d loss / d mu_c = -2 weight n_c share_c centre_c diag(signs) right,
 
 from which the gradient with respect to row i of class c follows:
 
-    2 within_c (h_i - mu_c) [alpha left' diag(signs) right + (1 - alpha) diag(left' diag(signs) right)]
-    - 2 between_c / n_c (mu_c - mu) right' diag(signs) right.
+    2 weight unit within_c (h_i - mu_c) [alpha left' diag(signs) right + (1 - alpha) diag(left' diag(signs) right)]
+    - 2 weight share_c centre_c diag(signs) right.
 
-It is computed as (n x r) (r x d) products: neither an (n, d, d) array nor a (d, d) derivative is formed.
+It is computed as (n x r) (r x d) products: neither an (n, d, d) array nor a (d, d) derivative is formed. The forward
+pass computes it, so that only the gradient itself has to be kept for the backward pass.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from deeplda.core.moments import CentredBatch, full_precision
+from deeplda.core.moments import CentredBatch
 from deeplda.core.scatter import DiscriminantProblem, right_solve
 from deeplda.core.statistics import Evaluation
-from deeplda.core.transforms import is_batched, transforms_active
+from deeplda.core.transforms import transforms_active
 
 _ONLY_ONCE = "the discriminant loss can be differentiated only once"
 
 
-class FactoredGradient(NamedTuple):
-    """The factors of the gradient; the equation is in the module docstring.
-
-    Attributes:
-        rows: (n, d), the centred features.
-        class_of: (n,), the class of each row.
-        left: (r, d), including the factor 2 alpha; None if alpha = 0.
-        right: (r, d).
-        signs: (r,); None if all are 1.
-        centre: (C, r), the contribution of the class means.
-        diagonal: (d,), the diagonal of left' diag(signs) right times 2 (1 - alpha); None if alpha = 1.
-        within: (C,), the class weights in S_W; None if they are equal and included in left and diagonal.
-        residual: (C,), the weight of each class's own scatter in S_B; None if S_B does not contain it.
-    """
-
-    rows: Tensor
-    class_of: Tensor
-    left: Tensor | None
-    right: Tensor
-    signs: Tensor | None
-    centre: Tensor
-    diagonal: Tensor | None
-    within: Tensor | None
-    residual: Tensor | None
-
-    def at_features(self) -> Tensor:
-        """Multiply the factors and return d loss / d features, (n, d)."""
-        rows = self.rows if self.within is None else self.rows * self.within[self.class_of, None]
-        coefficients = self.centre.index_select(0, self.class_of)
-        if self.left is not None:
-            coefficients.addmm_(rows, self.left.T)
-        if self.residual is not None:
-            coefficients.addmm_(self.rows * self.residual[self.class_of, None], self.right.T, alpha=-2)
-        if self.signs is not None:
-            coefficients.mul_(self.signs)
-        gradient = coefficients @ self.right
-        if self.diagonal is not None:
-            gradient.addcmul_(rows, self.diagonal)
-        return gradient
-
-
-def factored_gradient(
+def gradient_at_features(
     batch: CentredBatch, problem: DiscriminantProblem, evaluation: Evaluation, alpha: float
-) -> FactoredGradient:
-    """Derive the gradient with respect to the features from the statistic's derivative at `problem.matrix`."""
-    weights, root, between, roots = problem.weights, problem.root, problem.between, problem.roots
-    factor, signs = evaluation.factor, evaluation.signs
-    if problem.by_class:
-        # The rows of B, weighted by their roots, sum to zero. Project that direction out exactly, because the
-        # derivative along it can be 1e16 times as large as elsewhere.
-        factor = factor - torch.outer(roots, roots @ factor) / weights.total
-        product = factor.T @ right_solve(between, root) if evaluation.product is None else evaluation.product
-        right = right_solve(product, root, transpose=False)
-        left, centre = right, factor
-    elif evaluation.eigenvalues is not None and evaluation.product is not None:
-        right = right_solve(factor.T, root, transpose=False)
-        left, centre = right * evaluation.eigenvalues[:, None], evaluation.product.T
-    else:
-        right = right_solve(factor.T, root, transpose=False)
-        left = right_solve(factor.T @ problem.matrix, root, transpose=False)
-        centre = between @ right.T
-    dtype = batch.rows.dtype
-    twice = 2.0 if weights.uniform is None else 2.0 * weights.uniform
-    diagonal = None
+) -> Tensor:
+    """Return the gradient with respect to the features of this rank, (n, d), in the precision of the batch's rows.
+
+    It is multiplied by the number of ranks, because DistributedDataParallel averages over them.
+    """
+    weights, signs, dtype = problem.weights, evaluation.signs, batch.rows.dtype
+    left, right, centre = _factors(problem, evaluation)
+    narrow, twice = right.to(dtype), 2.0 * evaluation.weight
+    rows = batch.rows if weights.within is None else batch.rows * batch.by_row(weights.within, dtype)
+    coefficients = (centre * weights.share).to(dtype).index_select(0, batch.class_of)
+    coefficients.addmm_(rows, left.to(dtype).T, beta=-twice, alpha=twice * weights.unit * alpha)
+    if weights.residual is not None:
+        coefficients.addmm_(batch.rows * batch.by_row(weights.residual, dtype), narrow.T, alpha=-twice)
+    if signs is not None:
+        coefficients.mul_(signs.to(dtype))
+    gradient = coefficients @ narrow
     if alpha != 1.0:
         most = torch.finfo(dtype).max
         products = left * right if signs is None else left * right * signs[:, None]
-        diagonal = products.sum(0).mul_(twice * (1 - alpha)).clamp_(-most, most).to(dtype)
-    return FactoredGradient(
-        rows=batch.rows,
-        class_of=batch.index,
-        left=None if alpha == 0.0 else (twice * alpha * left).to(dtype),
-        right=right.to(dtype),
-        signs=None if signs is None else signs.to(dtype),
-        centre=(centre * (-2 * roots / batch.counts)[:, None]).to(dtype),
-        diagonal=diagonal,
-        within=None if weights.uniform is not None else weights.within.to(dtype),
-        residual=None if weights.residual is None else weights.residual.to(dtype),
-    )
+        diagonal = products.sum(0).mul_(twice * weights.unit * (1 - alpha)).clamp_(-most, most)
+        gradient.addcmul_(rows, diagonal.to(dtype))
+    scale = batch.scale * (1 if batch.ranks is None else batch.ranks.size)
+    return gradient if scale == 1 else gradient.mul_(scale)
 
 
-def attach_gradient(features: Tensor, value: Tensor, scale: float, gradient: FactoredGradient) -> Tensor:
-    """Return `value` (0-d) with `gradient` times `scale` as its gradient with respect to `features`."""
+def _factors(problem: DiscriminantProblem, evaluation: Evaluation) -> tuple[Tensor, Tensor, Tensor]:
+    """Return `left` (r, d), `right` (r, d) and `centre` (C, r) of the module docstring."""
+    root, roots, factor = problem.root, problem.roots, evaluation.factor
+    if problem.by_class:
+        assert problem.whitened is not None
+        # The rows of B, weighted by their roots, sum to zero. Project that direction out exactly, because the
+        # derivative along it can be 1e16 times as large as elsewhere.
+        factor = torch.addr(factor, factor @ roots, roots, alpha=-1 / problem.weights.total)
+        product = factor @ problem.whitened if evaluation.product is None else evaluation.product
+        right = right_solve(product, root, transpose=False)
+        return right, right, (factor / roots).T
+    right = right_solve(factor, root, transpose=False)
+    if evaluation.eigenvalues is not None and evaluation.product is not None:
+        return right * evaluation.eigenvalues[:, None], right, (evaluation.product / roots).T
+    return right_solve(factor @ problem.matrix, root, transpose=False), right, problem.deviations @ right.T
+
+
+def with_gradient(features: Tensor, value: Tensor, gradient: Tensor | None) -> Tensor:
+    """Return `value` (0-d) with `gradient` (n, d) as its gradient with respect to `features`.
+
+    The result is in the precision of the features, at least float32, and on their device. The arguments may be tensors
+    of inference mode.
+    """
     loss: Tensor
-    if transforms_active():
+    if gradient is None:
+        loss = _like(features, value)
+    elif transforms_active():
         # An empty part of the features, on which the gradient depends, so that a second derivative raises an error.
         anchor = features[:0]
-        loss = _TransformedClosedForm.apply(features, value, scale, anchor, *gradient)  # type: ignore[no-untyped-call]  # not typed in torch
+        loss = _TransformedClosedForm.apply(features, value, gradient, anchor)  # type: ignore[no-untyped-call]  # not typed in torch
     else:
-        loss = _ClosedForm.apply(features, value, scale, *gradient)  # type: ignore[no-untyped-call]  # not typed in torch
+        loss = _ClosedForm.apply(features, value, gradient)  # type: ignore[no-untyped-call]  # not typed in torch
     return loss
+
+
+def _like(features: Tensor, value: Tensor) -> Tensor:
+    """Copy `value` to the device of the features, in their precision, at least float32."""
+    return value.to(features.device, torch.promote_types(features.dtype, torch.float32), copy=True)
 
 
 class _ClosedForm(torch.autograd.Function):
     """An autograd function that returns a precomputed value and, in the backward pass, a precomputed gradient."""
 
     @staticmethod
-    def forward(ctx: Any, features: Tensor, value: Tensor, scale: float, *gradient: Tensor | None) -> Tensor:
-        ctx.save_for_backward(*gradient)
-        ctx.scale, ctx.device, ctx.dtype = scale, features.device, features.dtype
-        return value.clone()
+    def forward(ctx: Any, features: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
+        ctx.save_for_backward(_like(features, gradient))
+        ctx.dtype = features.dtype
+        return _like(features, value)
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
             raise RuntimeError(f"{_ONLY_ONCE}: omit create_graph=True")
-        gradient = FactoredGradient(*ctx.saved_tensors)
-        return _at_features(ctx, gradient, upstream), None, None, *(None for _ in gradient)
+        (gradient,) = ctx.saved_tensors
+        return (gradient * upstream).to(ctx.dtype), None, None
 
 
 class _TransformedClosedForm(torch.autograd.Function):
@@ -148,21 +124,22 @@ class _TransformedClosedForm(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(_features: Tensor, value: Tensor, _scale: float, *_saved: Tensor | None) -> Tensor:
-        return value.clone()
+    def forward(features: Tensor, value: Tensor, _gradient: Tensor, _anchor: Tensor) -> Tensor:
+        return _like(features, value)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG004  # torch passes it
-        features, _, scale, *saved = inputs
-        ctx.save_for_backward(*saved)
-        ctx.scale, ctx.device, ctx.dtype = scale, features.device, features.dtype
+        features, _, gradient, anchor = inputs
+        ctx.save_for_backward(_like(features, gradient), anchor)
+        ctx.dtype = features.dtype
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        anchor, *saved = ctx.saved_tensors
-        at_features = _at_features(ctx, FactoredGradient(*saved), upstream)
+        gradient, anchor = ctx.saved_tensors
+        with torch.no_grad():
+            at_features = (gradient * upstream).to(ctx.dtype)
         once: Tensor = _OnlyOnce.apply(at_features, anchor)  # type: ignore[no-untyped-call]  # not typed in torch
-        return once, None, None, None, *(None for _ in saved)
+        return once, None, None, None
 
     @staticmethod
     def jvp(_ctx: Any, *_tangents: Any) -> Tensor:
@@ -186,12 +163,3 @@ class _OnlyOnce(torch.autograd.Function):
     @staticmethod
     def backward(_ctx: Any, _upstream: Tensor) -> tuple[Tensor | None, ...]:
         raise RuntimeError(_ONLY_ONCE)
-
-
-def _at_features(ctx: Any, gradient: FactoredGradient, upstream: Tensor) -> Tensor:
-    with full_precision(gradient.rows):
-        at_features, factor = gradient.at_features(), upstream.to(gradient.rows.device) * ctx.scale
-        # If only `factor` is batched, the memory of the gradient cannot hold the product.
-        separate = transforms_active() or is_batched(upstream)
-        at_features = at_features * factor if separate else at_features.mul_(factor)
-    return at_features.to(ctx.device, ctx.dtype)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -107,17 +107,16 @@ def class_moments(features: Tensor, labels: Tensor, weights: Tensor | None = Non
         )
 
 
-@dataclass(frozen=True, slots=True)
-class CentredBatch:
+class CentredBatch(NamedTuple):
     """A batch in the form that the objective needs: features minus their class mean, times a power of two.
 
     The power of two brings features of extreme magnitude near 1 without changing a digit; for all others it is 1. If
-    the batch is split among ranks, `index` and `rows` describe this rank's part, and everything else describes the
+    the batch is split among ranks, `class_of` and `rows` describe this rank's part, and everything else describes the
     complete batch.
 
     Attributes:
         classes: (C,), the class ids, ascending.
-        index: (rows,), the position in `classes` of each row's class.
+        class_of: (rows,), the position in `classes` of each row's class.
         counts: (C,) float64, the number of samples of each class.
         means: (C, d) float64, the class means of the scaled features.
         rows: (rows, d), scaled features minus the mean of their class, in the precision of the large products.
@@ -128,7 +127,7 @@ class CentredBatch:
     """
 
     classes: Tensor
-    index: Tensor
+    class_of: Tensor
     counts: Tensor
     means: Tensor
     rows: Tensor
@@ -165,22 +164,22 @@ class CentredBatch:
             whole = ranks.agree(summary, options)
             place = torch.searchsorted(whole.classes, part.classes)
             counts = part.counts.new_zeros(len(whole.classes)).index_copy_(0, place, part.counts)
-            return cls._of(replace(part, index=place[part.index]), counts, whole)
+            return cls._of(part._replace(class_of=place[part.class_of]), counts, whole)
 
     @classmethod
     def _of(cls, part: _Part, counts: Tensor, whole: Agreement) -> Self:
-        """Centre `part`; `part.index` and `counts` refer to `whole.classes`."""
+        """Centre `part`; `part.class_of` and `counts` refer to `whole.classes`."""
         rows = part.rows.to(_working_precision(part.rows.dtype, whole.n, part.rows.shape[1]))
         scale = _scale(whole.largest, rows.dtype)
         rows = rows * scale if scale != 1.0 else rows
         counts = counts.to(torch.float64)
-        sums = _class_sums(rows, part.index, len(whole.classes))
+        sums = _class_sums(rows, part.class_of, len(whole.classes))
         if whole.ranks is not None:
             counts, sums = whole.ranks.total(counts, sums)
         means = sums / counts[:, None]
-        centred = _centre(rows, means, part.index)
+        centred = _centre(rows, means, part.class_of)
         largest = whole.largest * scale
-        return cls(whole.classes, part.index, counts, means, centred, scale, largest, whole.n, whole.ranks)
+        return cls(whole.classes, part.class_of, counts, means, centred, scale, largest, whole.n, whole.ranks)
 
     def weighted(self, weights: Tensor) -> Self:
         """Return a local batch with sample weights (n,): weighted counts and means, and rows times sqrt(weight).
@@ -200,12 +199,12 @@ class CentredBatch:
                 )
             )
         weights = weights.to(self.rows.device, torch.float64)
-        counts = torch.zeros_like(self.counts).index_add_(0, self.index, weights)
+        counts = torch.zeros_like(self.counts).index_add_(0, self.class_of, weights)
         rows = self.rows.double()
         # The rows are centred at the unweighted means, so only a small shift is left.
-        shift = torch.zeros_like(self.means).index_add_(0, self.index, rows * weights[:, None]) / counts[:, None]
-        rows = (rows - shift[self.index]) * weights.sqrt()[:, None]
-        return replace(self, counts=counts, means=self.means + shift, rows=rows.to(self.rows.dtype))
+        shift = torch.zeros_like(self.means).index_add_(0, self.class_of, rows * weights[:, None]) / counts[:, None]
+        rows = (rows - shift[self.class_of]) * weights.sqrt()[:, None]
+        return self._replace(counts=counts, means=self.means + shift, rows=rows.to(self.rows.dtype))
 
     def check_power(self, power: int) -> None:
         """Raise ValueError if sums of the `power`-th powers of the unscaled features would overflow or underflow."""
@@ -231,31 +230,30 @@ class CentredBatch:
         features' precision.
         """
         rows = self.rows.double() if exact else self.rows
-        product = gram(rows) if weights is None else rows.T @ (rows * self._by_row(weights, rows.dtype))
+        product = gram(rows) if weights is None else rows.T @ (rows * self.by_row(weights, rows.dtype))
         return self._over_ranks(product.double())
 
     def variances(self, weights: Tensor | None = None) -> Tensor:
         """Return the diagonal of `scatter`, (d,) float64, without computing the product."""
         squares = self.rows.square()
         if weights is not None:
-            squares *= self._by_row(weights, squares.dtype)
+            squares *= self.by_row(weights, squares.dtype)
         return self._over_ranks(squares.sum(0, dtype=torch.float64))
 
-    def _by_row(self, values: Tensor, dtype: torch.dtype) -> Tensor:
+    def by_row(self, values: Tensor, dtype: torch.dtype) -> Tensor:
         """Expand `values` (C,), one per class, to a column (n, 1), one per row."""
-        return values.to(dtype)[self.index, None]
+        return values.to(dtype)[self.class_of, None]
 
     def _over_ranks(self, part: Tensor) -> Tensor:
         return part if self.ranks is None else self.ranks.total(part)[0]
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(NamedTuple):
     """One process's uncentred part of a batch, with the part's own class ids and counts, as in `CentredBatch`."""
 
     rows: Tensor
-    index: Tensor
     classes: Tensor
+    class_of: Tensor
     counts: Tensor
     largest: float
 
@@ -265,16 +263,7 @@ class _Part:
         if features.device.type in _NO_FLOAT64:
             features, labels = features.cpu(), labels.cpu()
         largest = _largest(features)
-        classes, index, counts = torch.unique(labels, return_inverse=True, return_counts=True)
-        if len(classes) and classes[0] < 0:
-            raise ValueError(
-                got(
-                    f"labels contains {int(classes[0])}",
-                    need="class ids >= 0",
-                    do="drop unlabelled samples or renumber the classes",
-                )
-            )
-        return cls(features, index, classes, counts, largest)
+        return cls(features, *_classes(labels), largest)
 
 
 def gram(rows: Tensor) -> Tensor:
@@ -359,10 +348,20 @@ def _check_dense(name: str, value: Tensor) -> None:
     raise TypeError(got(f"{name} {what}", need="a dense tensor", do=do))
 
 
+def full_precision(features: Tensor, *, temporary: bool = False) -> AbstractContextManager[object]:
+    """Disable autograd, and autocast on the device of `features`, which would round matrix products.
+
+    If all results are `temporary`, inference mode is used, in which small operations take a tenth less time. Its
+    tensors cannot be used in autograd or changed in place afterwards, but copies of them can.
+    """
+    mode = torch.inference_mode() if temporary and not transforms_active() else torch.no_grad()
+    device = features.device.type
+    return _without_autocast(device, mode) if torch.is_autocast_enabled(device) else mode
+
+
 @contextmanager
-def full_precision(features: Tensor) -> Iterator[None]:
-    """Disable autograd, and autocast on the device of `features`, which would round matrix products."""
-    with torch.no_grad(), torch.autocast(features.device.type, enabled=False):
+def _without_autocast(device: str, mode: AbstractContextManager[object]) -> Iterator[None]:
+    with mode, torch.autocast(device, enabled=False):
         yield
 
 
@@ -400,6 +399,27 @@ def _largest(features: Tensor) -> float:
             )
         )
     return largest
+
+
+def _classes(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the class ids (C,), ascending, the position of each label among them, and the size of each class (C,).
+
+    Raises ValueError if a label is negative.
+    """
+    lowest, highest = map(int, torch.aminmax(labels)) if len(labels) else (0, 0)
+    if lowest < 0:
+        raise ValueError(
+            got(
+                f"labels contains {lowest}", need="class ids >= 0", do="drop unlabelled samples or renumber the classes"
+            )
+        )
+    if highest < len(labels):
+        counts = torch.bincount(labels)
+        # Usually the classes are numbered from 0 and all are present, so there is nothing to sort.
+        if all(counts.tolist()):
+            return torch.arange(highest + 1, device=labels.device), labels, counts
+    classes, index, counts = torch.unique(labels, return_inverse=True, return_counts=True)
+    return classes, index, counts
 
 
 def _scale(largest: float, dtype: torch.dtype) -> float:

@@ -54,9 +54,9 @@ class NormMoments:
             batch = batch.weighted(counted)
             squares = batch.rows.square().sum(1)
             thirds = torch.zeros_like(batch.means)
-            thirds.index_add_(0, batch.index, batch.rows * (squares / counted.sqrt())[:, None])
-            fourths = torch.zeros_like(batch.counts).index_add_(0, batch.index, squares.square() / counted)
-            rows = torch.split(batch.rows[batch.index.argsort()], batch.index.bincount().tolist())
+            thirds.index_add_(0, batch.class_of, batch.rows * (squares / counted.sqrt())[:, None])
+            fourths = torch.zeros_like(batch.counts).index_add_(0, batch.class_of, squares.square() / counted)
+            rows = torch.split(batch.rows[batch.class_of.argsort()], batch.class_of.bincount().tolist())
             scatters = torch.stack([gram(part) for part in rows])
             scale = batch.scale
         # The square of the scale is finite, but higher powers need not be.

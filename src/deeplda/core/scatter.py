@@ -7,7 +7,6 @@ alpha = 0, S'_W is diagonal, so L is stored as a vector and no factorisation is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from deeplda.core.moments import CentredBatch, check_batch, full_precision, gram
 from deeplda.core.options import ClassWeight, Scatter, check_regularisation
-from deeplda.core.statistics import valid_eigenvalues
+from deeplda.core.statistics import LEAST_LARGE, valid_eigenvalues
 from deeplda.errors import got
 
 _EPS = torch.finfo(torch.float64).eps
@@ -49,18 +48,25 @@ def discriminant_eigenvalues(
 
 
 class ScatterWeights(NamedTuple):
-    """The class weights in the scatters, each (C,).
+    """The weights in the scatters.
 
-    If W_c is the sum of the centred outer products of class c, then S_W = sum within_c W_c and
+    If W_c is the sum of the centred outer products of class c, then S_W = unit sum within_c W_c and
     S_B = sum between_c (mu_c - mu)(mu_c - mu)', plus sum residual_c W_c with scatter="dorfer".
-    `total` is the sum of `between`. `uniform` is the common value of `within` if it is the same for all classes by
-    definition, otherwise None.
+
+    Attributes:
+        between: (C,).
+        total: the sum of `between`.
+        share: between_c / n_c, the weight of one sample in S_B: a number, or (C, 1) if it depends on the class.
+        unit: a number.
+        within: (C,); None if all are 1.
+        residual: (C,); None without "dorfer".
     """
 
-    within: Tensor
     between: Tensor
     total: float
-    uniform: float | None = None
+    share: Tensor | float
+    unit: float = 1.0
+    within: Tensor | None = None
     residual: Tensor | None = None
 
     @classmethod
@@ -69,17 +75,17 @@ class ScatterWeights(NamedTuple):
             several = counts >= 2
             within = several / ((counts - 1).clamp(min=1) * several.sum().clamp(min=1))
             others = max(n - 1, 1)
-            return cls(within, counts / others, n / others, residual=1 / others - within)
+            return cls(counts / others, n / others, 1 / others, within=within, residual=1 / others - within)
         total = 1.0 if scatter == "pooled" else float(n)
         if class_weight == "balanced":
-            share = total / len(counts)
-            return cls(share / counts, torch.full_like(counts, share), total)
+            each = total / len(counts)
+            within = each / counts
+            return cls(torch.full_like(counts, each), total, within[:, None], within=within)
         unit = total / n
-        return cls(torch.full_like(counts, unit), counts * unit, total, uniform=unit)
+        return cls(counts * unit, total, unit, unit)
 
 
-@dataclass(frozen=True, slots=True)
-class DiscriminantProblem:
+class DiscriminantProblem(NamedTuple):
     """The eigenproblem S_B e = v S'_W e of one batch.
 
     Attributes:
@@ -87,24 +93,26 @@ class DiscriminantProblem:
         valid: the number of valid eigenvalues, min(d, C - 1); they are the largest ones.
         by_class: whether `matrix` is the C x C form.
         root: L of S'_W = L L'; (d,) if S'_W is diagonal, otherwise (d, d) lower triangular.
-        between: B, (C, d), with the rows sqrt(between_c) (mu_c - mu).
+        deviations: (C, d), mu_c - mu.
         roots: (C,), sqrt(between_c).
-        weights: the class weights in the scatters.
+        whitened: B L^-T, (C, d), with the rows sqrt(between_c) (mu_c - mu) of B; None with scatter="dorfer".
+        weights: the weights in the scatters.
         variances: (d,), the diagonal of S_W.
         ridge: the smallest value added to the diagonal of S_W, in units of the batch's scaled features.
-        factor: P with `matrix` = P P', (C, d) or (d, C); None with scatter="dorfer", whose matrix has no such factor.
+        bound: an upper bound of the eigenvalues.
     """
 
     matrix: Tensor
     valid: int
     by_class: bool
     root: Tensor
-    between: Tensor
+    deviations: Tensor
     roots: Tensor
+    whitened: Tensor | None
     weights: ScatterWeights
     variances: Tensor
     ridge: float
-    factor: Tensor | None
+    bound: float
 
     @classmethod
     def of(
@@ -116,17 +124,26 @@ class DiscriminantProblem:
         # Means are relative to the first one, so that constant dimensions give exactly 0.
         means = batch.means - batch.means[0]
         roots = weights.between.sqrt()
-        between = roots[:, None] * (means - (weights.between @ means) / weights.total)
-        root, variances, ridge, exact = _within_root(batch, weights, between, alpha, lam)
-        by_class, factor = c < d and weights.residual is None, None
+        deviations = means.sub(weights.between @ means, alpha=1 / weights.total)
+        between, most_spread = roots[:, None] * deviations, weights.total * (2 * batch.largest) ** 2
+        root, variances, ridge, exact = _within_root(batch, weights, between, alpha, lam, most_spread)
+        by_class, whitened = c < d and weights.residual is None, None
         if weights.residual is not None:
             s_b = gram(between) + batch.scatter(weights.residual, exact=exact)
             matrix = right_solve(right_solve(s_b, root).T, root)
         else:
             whitened = right_solve(between, root)
-            factor = whitened if by_class else whitened.T
-            matrix = gram(factor.T)
-        return cls(matrix, min(d, c - 1), by_class, root, between, roots, weights, variances, ridge, factor)
+            matrix = gram(whitened.T if by_class else whitened)
+        # The largest eigenvalue of S_B is at most its trace, and the smallest of S'_W at least the ridge.
+        bound, valid = d * most_spread / ridge, min(d, c - 1)
+        return cls(matrix, valid, by_class, root, deviations, roots, whitened, weights, variances, ridge, bound)
+
+    @property
+    def factor(self) -> Tensor | None:
+        """P with `matrix` = P P', (C, d) or (d, C), for `evaluate`; None if the matrix is precise enough without it."""
+        if self.whitened is None or self.bound <= LEAST_LARGE:
+            return None
+        return self.whitened if self.by_class else self.whitened.T
 
 
 def right_solve(rows: Tensor, root: Tensor, *, transpose: bool = True) -> Tensor:
@@ -178,21 +195,21 @@ def regularised_root(within: Tensor, between: Tensor, means: Tensor, alpha: floa
 
 
 def _within_root(
-    batch: CentredBatch, weights: ScatterWeights, between: Tensor, alpha: float, lam: float
+    batch: CentredBatch, weights: ScatterWeights, between: Tensor, alpha: float, lam: float, most_spread: float
 ) -> tuple[Tensor, Tensor, float, bool]:
     """Return L as in `regularised_root`, the diagonal of S_W, the least ridge, and if the product was in float64."""
-    factors, unit = (weights.within, 1.0) if weights.uniform is None else (None, weights.uniform)
     lam = lam * batch.scale * batch.scale
-    most_spread = weights.total * (2 * batch.largest) ** 2
     if alpha == 0.0:
-        variances = batch.variances(factors) * unit
+        variances = batch.variances(weights.within) * weights.unit
         ridge = _ridge(variances, between, batch.means, lam, most_spread)
         return (variances + ridge).sqrt(), variances, _smallest(ridge), False
     for exact in (True,) if batch.rows.dtype == torch.float64 else (False, True):
-        within = batch.scatter(factors, exact=exact)
-        variances = within.diagonal() * unit
+        within = batch.scatter(weights.within, exact=exact)
+        diagonal = within.diagonal()
+        variances = diagonal * weights.unit
         ridge = _ridge(variances, between, batch.means, lam, most_spread)
-        within.mul_(unit * alpha).diagonal().copy_(variances + ridge)
+        within.mul_(weights.unit * alpha)
+        diagonal.copy_(variances + ridge)
         root, failed = torch.linalg.cholesky_ex(within)
         if exact or _well_conditioned(root, within, failed):
             break
@@ -205,7 +222,8 @@ def _well_conditioned(root: Tensor, within: Tensor, failed: Tensor) -> bool:
     A pivot is the part of a dimension's variance that the dimensions before it do not explain. Rounding errors are
     relative to the full variance of the dimension, so the pivot is compared with that; other dimensions do not matter.
     """
-    return not failed and bool((root.diagonal().square() > _SMALLEST_PIVOT * within.diagonal()).all())
+    pivots = root.diagonal().square()
+    return bool((failed == 0) & (pivots > _SMALLEST_PIVOT * within.diagonal()).all())
 
 
 def _ridge(
@@ -216,11 +234,11 @@ def _ridge(
     The lower bound is 16 d eps times the variance of the dimension. If all classes are nearly single points along a
     dimension, the ridge raises its variance to a least value, which comes from the variance between the classes and
     the rounding of the means. So multiplying one dimension by a factor multiplies its bound alone, by the square of
-    the factor. No dimension has a larger variance between the classes than `most_spread`.
+    the factor. No dimension has a larger variance within or between the classes than `most_spread`.
     """
     unit = 16 * len(variances) * _EPS
-    # Usually lam exceeds every bound. The rounding of the means is less than the other bound on `most_spread`.
-    if 0 < lam >= unit * max(float(variances.max()), _POINT * most_spread):
+    # Usually lam exceeds every bound, and nothing has to be computed.
+    if 0 < lam >= unit * most_spread:
         return lam
     spread, rounding = between.square().sum(0), 64 * _EPS * means.abs().amax(0)
     least = torch.maximum(unit * _POINT * spread, rounding.square())

@@ -4,8 +4,8 @@ To add one, write a function like `wilks`, list it in _STATISTICS and, unless it
 name to `StatisticName` in core/options.py.
 
 Each function takes the symmetric matrix K with the eigenvalues v and returns minus the statistic, together with a
-factor F of its derivative: the derivative of the statistic at K is F F', or F diag(signs) F' for a user's function,
-whose derivative need not be positive. Only `smallest` and `user_defined` solve an eigenproblem.
+factor F of its derivative: the derivative of the statistic at K is a number times F'F, or F' diag(signs) F for a user's
+function, whose derivative need not be positive. Only `smallest` and `user_defined` solve an eigenproblem.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from deeplda.errors import got
 # If K has larger entries than this, its eigenvalues near 1 have lost half of their digits. Pillai's derivative is 1 at
 # an eigenvalue of 0 and 1 / v^2 at a large one, so it needs more.
 _LARGE, _PILLAI_LARGE = 1e8, 1e5
+LEAST_LARGE = min(_LARGE, _PILLAI_LARGE)
 
 
 class Evaluation(NamedTuple):
@@ -31,14 +32,16 @@ class Evaluation(NamedTuple):
 
     Attributes:
         loss: 0-d, minus the statistic.
-        factor: F, (k, r).
-        signs: (r,), so that the derivative is F diag(signs) F'; None if all are 1.
-        eigenvalues, product: (r,) and (r, s), so that K F = F diag(eigenvalues) and F'P = product for K = P P'; None
+        factor: F, (r, k).
+        weight: a number, so that the derivative is weight F'F.
+        signs: (r,), so that the derivative is weight F' diag(signs) F; None if all are 1.
+        eigenvalues, product: (r,) and (r, s), so that F K = diag(eigenvalues) F and F P = product for K = P P'; None
             unless K is so large that these products would lose digits.
     """
 
     loss: Tensor
     factor: Tensor
+    weight: float = 1.0
     signs: Tensor | None = None
     eigenvalues: Tensor | None = None
     product: Tensor | None = None
@@ -59,37 +62,38 @@ def evaluate(
         return _by_singular_values(function, factor, valid)
     if callable(statistic):
         return user_defined(statistic, matrix, valid)
-    return Evaluation(*_STATISTICS[statistic](matrix, valid, epsilon))
+    return _STATISTICS[statistic](matrix, valid, epsilon)
 
 
-def smallest(matrix: Tensor, valid: int, epsilon: float) -> tuple[Tensor, Tensor]:
+def smallest(matrix: Tensor, valid: int, epsilon: float) -> Evaluation:
     """The paper's statistic: minus the mean of the valid eigenvalues up to the smallest one plus epsilon."""
     values, vectors = torch.linalg.eigh(matrix)
     values, vectors = values[-valid:], vectors[:, -valid:]
     k = selected_count(values, epsilon)
-    return -values[:k].mean(), vectors[:, :k] / k**0.5
+    return Evaluation(-values[:k].mean(), vectors[:, :k].T, 1 / k)
 
 
-def wilks(matrix: Tensor, valid: int, _epsilon: float) -> tuple[Tensor, Tensor]:
+def wilks(matrix: Tensor, valid: int, _epsilon: float) -> Evaluation:
     """Wilks' lambda: -(1/m) sum log(1 + v) = -(1/m) logdet(I + K)."""
-    root = _root_of_identity_plus(matrix)
-    inverse = torch.linalg.solve_triangular(root, torch.eye(len(matrix)).to(matrix), upper=False)
-    return -2 * root.diagonal().log().sum() / valid, inverse.T / valid**0.5
+    identity = _identity(matrix)
+    root = torch.linalg.cholesky_ex(matrix + identity)[0]
+    inverse = torch.linalg.solve_triangular(root, identity, upper=False)
+    return Evaluation(root.diagonal().log().sum() * (-2 / valid), inverse, 1 / valid)
 
 
-def pillai(matrix: Tensor, valid: int, _epsilon: float) -> tuple[Tensor, Tensor]:
+def pillai(matrix: Tensor, valid: int, _epsilon: float) -> Evaluation:
     """Pillai's trace: -(1/m) sum v / (1 + v) = -(1/m) tr[(I + K)^-1 K]."""
-    inverse = torch.cholesky_inverse(_root_of_identity_plus(matrix))
+    inverse = torch.cholesky_inverse(torch.linalg.cholesky_ex(matrix + _identity(matrix))[0])
     # Rounding could take the value below -1, which no eigenvalues have.
-    return (-(inverse * matrix).sum() / valid).clamp(min=-1.0), inverse / valid**0.5
+    return Evaluation((-(inverse * matrix).sum() / valid).clamp(min=-1.0), inverse, 1 / valid)
 
 
-def hotelling(matrix: Tensor, valid: int, _epsilon: float) -> tuple[Tensor, Tensor]:
+def hotelling(matrix: Tensor, valid: int, _epsilon: float) -> Evaluation:
     """Hotelling's trace: -(1/m) sum v = -(1/m) tr K.
 
     The trace adds up all eigenvalues of K. Those that are not valid are 0, except with scatter="dorfer".
     """
-    return -matrix.trace() / valid, torch.eye(len(matrix)).to(matrix) / valid**0.5
+    return Evaluation(-matrix.trace() / valid, _identity(matrix), 1 / valid)
 
 
 _STATISTICS = {"smallest": smallest, "wilks": wilks, "pillai": pillai, "hotelling": hotelling}
@@ -112,7 +116,7 @@ def user_defined(statistic: Callable[[Tensor], Tensor], matrix: Tensor, valid: i
     """
     values, vectors = torch.linalg.eigh(matrix)
     loss, slopes = _loss_and_slopes(statistic, values[-valid:])
-    return Evaluation(loss, vectors[:, -valid:] * slopes.abs().sqrt(), slopes.sign())
+    return Evaluation(loss, (vectors[:, -valid:] * slopes.abs().sqrt()).T, signs=slopes.sign())
 
 
 def _by_singular_values(statistic: Callable[[Tensor], Tensor], factor: Tensor, valid: int) -> Evaluation:
@@ -123,7 +127,7 @@ def _by_singular_values(statistic: Callable[[Tensor], Tensor], factor: Tensor, v
     loss, slopes = _loss_and_slopes(statistic, values)
     weights = slopes.abs().sqrt()
     product = (weights * roots)[:, None] * right
-    return Evaluation(loss, left * weights, slopes.sign(), eigenvalues=values, product=product)
+    return Evaluation(loss, (left * weights).T, signs=slopes.sign(), eigenvalues=values, product=product)
 
 
 def _loss_and_slopes(statistic: Callable[[Tensor], Tensor], values: Tensor) -> tuple[Tensor, Tensor]:
@@ -164,12 +168,9 @@ def _is_large(matrix: Tensor, limit: float) -> bool:
     return largest > limit
 
 
-def _root_of_identity_plus(matrix: Tensor) -> Tensor:
-    """Return the Cholesky factor of I + K."""
-    total = matrix.clone()
-    total.diagonal().add_(1.0)
-    root: Tensor = torch.linalg.cholesky_ex(total)[0]
-    return root
+def _identity(matrix: Tensor) -> Tensor:
+    """Return the identity matrix with the size, dtype and device of `matrix`."""
+    return torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
 
 
 def _check_result(result: object, eigenvalues: Tensor) -> None:

@@ -53,13 +53,13 @@ class FeatureStatistics:
         check_regularisation(1.0, 0.0, scatter, class_weight)
         self.scatter, self.class_weight = scatter, class_weight
         self._announced: tuple[Tensor, Tensor] | None = None
-        # The weight of a sample of each class in S_W, (C,), unless it is the same for all classes by definition.
+        # The weight of a sample of each class in S_W, (C,); None if all classes have the weight 1.
         self._within_weights: Tensor | None = None
         if classes is not None and counts is not None:
             classes, counts = _checked_sizes(classes, counts)
             self._announced = classes, counts
             weights = ScatterWeights.of(counts, int(counts.sum()), scatter, class_weight)
-            self._within_weights = None if weights.uniform is not None else weights.within
+            self._within_weights = weights.within
         elif classes is not None or counts is not None:
             raise ValueError("only one of classes and counts is given, need both or neither: pass both")
         elif scatter == "dorfer" or class_weight is not None:
@@ -208,9 +208,8 @@ class FeatureStatistics:
 
     def within(self) -> Tensor:
         """Return S_W, (d, d)."""
-        plain, uniform = self._moments.within, self._weights.uniform
-        if uniform is not None:
-            return plain * uniform
+        if (weights := self._weights).within is None:
+            return self._moments.within * weights.unit
         assert self._weighted is not None
         return self._weighted.within
 
