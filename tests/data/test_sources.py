@@ -37,9 +37,9 @@ def test_unknown_sources(source: str, says: str) -> None:
 
 
 def test_a_file_that_is_no_source(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("1,2")
-    with pytest.raises(InputError, match=r"a\.csv is a file, need a folder"):
-        load_data(tmp_path / "a.csv")
+    (tmp_path / "a.txt").write_text("1,2")
+    with pytest.raises(InputError, match=r"a\.txt is a file, need a folder"):
+        load_data(tmp_path / "a.txt")
 
 
 @pytest.mark.parametrize("name", KNOWN[1:])

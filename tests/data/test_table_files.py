@@ -94,7 +94,7 @@ MALFORMED = {
     "a huge value": (b'a,b\n1,"' + b"x" * 2**24, "row of more than 8 MiB or a quote that is never closed"),
     "a million columns": (b",".join(b"c%d" % n for n in range(10**6)) + b"\n", "has 1,000,000 columns, need at most"),
     "the same name twice": (b"a,a\n1,2\n", "several columns named 'a'"),
-    "nothing": (b"", "cannot be read .Empty CSV file."),
+    "nothing": (b"", "cannot be read .there is no line of column names"),
     "a long first line": (b"x" * 2**24, "cannot be read"),
     "Latin-1": ("a,b\nü,1\n".encode("latin1"), "is not UTF-8 text"),
     "Latin-1 in the names": ("ä,b\n1,1\n".encode("latin1"), "is not UTF-8 text"),

@@ -262,4 +262,6 @@ def _unreadable(path: Path, error: Exception) -> InputError:
         return InputError(f"{what}: correct it")
     if isinstance(error, UnicodeDecodeError) or "UTF8" in text:
         return InputError(f"{path} is not UTF-8 text: save it again as UTF-8")
+    if "Empty CSV" in text:
+        text = "there is no line of column names with rows below it"
     return InputError(f"{path} cannot be read ({text.partition(chr(10))[0][:200]})")
