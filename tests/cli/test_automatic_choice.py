@@ -207,6 +207,7 @@ def test_arrays_of_images_are_like_a_folder(plain, settings_of):
     [
         (("photos", "--epochs", "3"), "--minutes determines the number of epochs, but so does --epochs 3"),
         (("photos", "--recipe", "quick"), "but so does --recipe quick"),
+        (("photos", "--start-from", "run"), "but so does --start-from run"),
         (("digits",), "--minutes applies to a folder or an .npz file of images, not to digits"),
         (("photos", "--minutes", "0"), "--minutes is 0"),
         (("photos", "--minutes", "nan"), "--minutes is nan"),

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deeplda.cli.run_choice import RunChoice
@@ -76,7 +77,7 @@ class Automatic:
             settings=RunConfig.parse(with_absolute_paths(found), "the settings"), epochs_are_open=True
         )
 
-    def completion(self, progress: Progress, world: World) -> Callable[[RunConfig, Data], RunConfig]:
+    def completion(self, folder: Path, progress: Progress, world: World) -> Callable[[RunConfig, Data], RunConfig]:
         """Return a function that completes settings by the number of epochs, and prints them as a command."""
         minutes = DEFAULT_MINUTES if self.minutes is None else self.minutes
 
@@ -90,7 +91,7 @@ class Automatic:
                 what = f"{counted(len(data.train), 'training image')} of {len(data.class_names)} classes"
                 progress.note(
                     f"settings for {what}, about {duration(fit.seconds)} in all; to repeat this run: "
-                    f"{self._command(config)}"
+                    f"{self._command(config, folder)}"
                 )
                 if not fit.in_budget:
                     progress.note(
@@ -102,8 +103,8 @@ class Automatic:
 
         return complete
 
-    def _command(self, config: RunConfig) -> str:
+    def _command(self, config: RunConfig, folder: Path) -> str:
         from deeplda.report.wording import command
 
-        repeated = command(config.model_copy(update={"data": self.given["data"]}))
+        repeated = command(config.model_copy(update={"data": self.given["data"]}), folder)
         return repeated if self.processes == 1 else f"{repeated} --processes {self.processes}"

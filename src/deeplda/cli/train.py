@@ -94,7 +94,7 @@ def train(
             if minutes is not None and not choice.is_new:
                 say(f"note: --minutes has no effect on {folder}, which was started before", file=sys.stderr)
         progress = _progress(folder, silent=quiet or is_silent(), tensorboard=tensorboard and world.first)
-        complete = automatic.completion(progress, world) if choice.epochs_are_open else None
+        complete = automatic.completion(folder, progress, world) if choice.epochs_are_open else None
         finished = _train(choice, progress, world, complete)
         if not world.first:
             return

@@ -35,10 +35,11 @@ class Advice:
 
 def poor_conditions(config: FitConfig, data: Data) -> list[Advice]:
     """Return advice about the settings and the training set; empty if there is nothing to improve."""
-    steps = config.epochs * math.ceil(len(data.train) / config.batch_size)
+    epochs = config.stretches[-1]
+    steps = epochs * math.ceil(len(data.train) / config.batch_size)
     counts = np.bincount(data.train.labels, minlength=len(data.class_names)).tolist()
     found = [
-        few_steps(steps, config.epochs, config.batch_size),
+        few_steps(steps, epochs, config.batch_size),
         small_batch(config.batch_size, len(counts), config.subclasses) if config.objective in LDA_OBJECTIVES else None,
         small_classes(counts, data.class_names),
     ]
