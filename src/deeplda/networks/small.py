@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from deeplda.networks.layers import (
     Head,
     PlainHead,
+    UniformDropout,
     check_embedding_dim,
     checked_head,
     conv_bn_relu,
@@ -121,7 +122,7 @@ class MLP(nn.Module):
 
         layers: list[nn.Module] = []
         for inputs, outputs in pairwise(sizes):
-            layers += [*linear_bn_relu(inputs, outputs), nn.Dropout(dropout)]
+            layers += [*linear_bn_relu(inputs, outputs), UniformDropout(dropout)]
         self.linear = PlainHead(features, embedding_dim, scale=logit_scale)
         self.hidden = nn.Sequential(*layers)
         self.output = PlainHead(sizes[-1], embedding_dim, scale=logit_scale, bias=False) if layers else None

@@ -66,13 +66,14 @@ def build_optimizer(
     """
     rate, momentum, decay = config.learning_rate, config.momentum, config.weight_decay
     own = _groups_with_own_rate(config, trained, output)
-    optimizer = (
-        Muon(trained, rate, config.filter_learning_rate, momentum, decay, own)
-        if config.optimizer == "muon"
-        else torch.optim.SGD(
-            [{"params": _others(trained.parameters(), own)}, *own], rate, momentum, weight_decay=decay, nesterov=True
-        )
-    )
+    optimizer: torch.optim.Optimizer
+    if config.optimizer == "muon":
+        optimizer = Muon(trained, rate, config.filter_learning_rate, momentum, decay, own)
+    else:
+        groups = [{"params": _others(trained.parameters(), own)}, *own]
+        # On the CPU, torch updates one parameter after the other unless it is told to update all of them at once.
+        fused = True if all(parameter.device.type == "cpu" for parameter in trained.parameters()) else None
+        optimizer = torch.optim.SGD(groups, rate, momentum, weight_decay=decay, nesterov=True, fused=fused)
     for group in optimizer.param_groups:
         group["initial_lr"] = group["lr"]
     return optimizer
