@@ -14,6 +14,7 @@ from deeplda.sampling import (
     ShuffledBatchSampler,
     StratifiedBatchSampler,
     allocate,
+    build_sampler,
     stratified_sample,
     stratified_split,
 )
@@ -261,3 +262,26 @@ def test_remaining_and_held_out_indices_are_ascending():
     assert sorted([*rest, *taken]) == list(range(101))
     assert (np.diff(rest) > 0).all()
     assert (np.diff(taken) > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "classes", "lda_width", "samples_per_class"),
+    [
+        ("auto", 100, 32, 8),
+        ("auto", 100, 8, 16),
+        ("auto", 100, None, 1),
+        ("auto", 10, 10, 1),
+        ("stratified", 100, 32, 1),
+    ],
+)
+def test_classes_take_turns_only_if_an_lda_loss_needs_it(name, classes, lda_width, samples_per_class):
+    labels = np.repeat(np.arange(classes), 40)
+    sampler = build_sampler(name, labels, 64, seed=0, lda_width=lda_width)
+    assert sampler.samples_per_class == samples_per_class
+
+
+def test_a_dominant_class_is_in_batches_of_all_classes():
+    """Batches of a subset could have this class alone."""
+    labels = np.repeat(np.arange(30), [3000, *[10] * 29])
+    sampler = build_sampler("auto", labels, 64, seed=0, lda_width=30)
+    assert sampler.samples_per_class == 1
