@@ -19,6 +19,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from torch import nn
 
+from deeplda.batch_rule import SmallBatchWarning
 from deeplda.data.mapped_rows import MappedRows
 from deeplda.estimator_inputs import calibration_folds
 from deeplda.estimators import DeepLDAClassifier
@@ -325,12 +326,12 @@ class TestSettings:
             DeepLDAClassifier(objective="dlda", alpha=0.3, **FAST).fit(*iris)
 
     def test_a_narrow_embedding_is_worth_one_warning(self, iris):
-        with pytest.warns(UserWarning, match="a wider output") as caught:
+        with pytest.warns(SmallBatchWarning, match="use 2 to ") as caught:
             DeepLDAClassifier(embedding_dim=1, **CALIBRATED).fit(*iris)
         assert len(caught) == 1
         assert caught[0].filename == __file__
 
-    def test_the_ridge_is_worth_none(self):
+    def test_a_batch_that_cannot_be_larger_is_worth_none(self):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             DeepLDAClassifier(alpha=1.0, **FAST).fit([[0.0], [1.0], [2.0]], [0, 1, 1])
@@ -388,6 +389,7 @@ class TestLabelsAndClasses:
         with pytest.raises(NotFittedError):
             DeepLDAClassifier().save("nowhere")
 
+    @pytest.mark.filterwarnings("ignore::deeplda.batch_rule.SmallBatchWarning")
     @pytest.mark.parametrize("counts", [(1, 1), (1, 1, 1), (60, 1), (60, 3, 1), (2, 30, 30)])
     @pytest.mark.parametrize("objective", ["lda", "cce"])
     def test_few_samples_of_a_class(self, counts, objective):

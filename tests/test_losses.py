@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 import subprocess
 import sys
 import warnings
@@ -14,7 +15,8 @@ from oracle import oracle
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from deeplda import DeepLDALoss, DLDALoss, RDLDALoss, deep_lda_loss
+from deeplda import DeepLDALoss, DLDALoss, RDLDALoss, StratifiedBatchSampler, deep_lda_loss
+from deeplda.batch_rule import SmallBatchWarning, is_too_small, remedies
 from deeplda.core import moments
 from deeplda.core.scatter import discriminant_eigenvalues
 
@@ -27,7 +29,7 @@ every_alpha = pytest.mark.parametrize("alpha", ALPHAS)
 @pytest.fixture(autouse=True)
 def narrow_features_are_meant():
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "7 classes can differ in 6 directions")
+        warnings.filterwarnings("ignore", "a batch of 80 samples in 7 classes does not suit 3 dim", SmallBatchWarning)
         yield
 
 
@@ -308,29 +310,55 @@ class TestDiagnostics:
 
 
 class TestWarnings:
-    def test_ridge_decides_is_said_once_and_where_it_was_called(self):
+    def test_a_small_batch_is_worth_one_warning_where_the_loss_was_called(self):
         features, labels = tensors(*gaussian_batch(20, 30, 3))
-        criterion = DeepLDALoss(alpha=1.0)
-        with pytest.warns(UserWarning, match=r"the ridge lam=0\.001") as caught:
+        criterion = DeepLDALoss()
+        with pytest.warns(SmallBatchWarning, match="20 samples in 3 classes does not suit 30 dimensions") as caught:
             criterion(features, labels)
+        assert len(caught) == 1
         assert caught[0].filename == __file__
         criterion(features, labels)
+        criterion(*tensors(*gaussian_batch(80, 2, 6)))
 
     def test_code_without_a_name_is_warned_too(self):
         features, labels = tensors(*gaussian_batch(20, 30, 3))
-        with pytest.warns(UserWarning, match="the ridge"):
-            exec("loss(features, labels)", {"loss": DeepLDALoss(alpha=1.0), "features": features, "labels": labels})
+        with pytest.warns(SmallBatchWarning):
+            exec("loss(features, labels)", {"loss": DeepLDALoss(), "features": features, "labels": labels})
 
-    @pytest.mark.parametrize(("n", "alpha"), [(20, 0.5), (60, 1.0)])
-    def test_ridge_is_not_blamed_where_data_decides(self, n, alpha):
-        DeepLDALoss(alpha=alpha)(*tensors(*gaussian_batch(n, 30, 3)))
+    @pytest.mark.parametrize("statistic", ["wilks", "pillai", "smallest"])
+    @pytest.mark.parametrize("dims", [4, 8, 9, 10, 30, 60, 61, 62, 200])
+    def test_the_rule_decides(self, statistic, dims):
+        features, labels = torch.randn(100, dims), torch.arange(100) % 10
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            DeepLDALoss(statistic)(features, labels)
+        assert len(caught) == is_too_small([10] * 10, dims)
 
-    def test_too_narrow_features_are_said_once(self):
-        features, labels = tensors(*gaussian_batch(80, 3, 6))
+    def test_a_small_last_batch_is_no_reason_to_warn(self):
         criterion = DeepLDALoss()
-        with pytest.warns(UserWarning, match="6 classes can differ in 5 directions"):
-            criterion(features, labels)
-        criterion(features, labels)
+        criterion(torch.randn(100, 10), torch.arange(100) % 10)
+        criterion(torch.randn(7, 10), torch.arange(7))
+
+    def test_the_advice_has_the_numbers_of_the_remedies(self):
+        """1,000 classes in batches of 256, on 1,000 outputs: fewer classes in a batch and fewer outputs."""
+        with pytest.warns(SmallBatchWarning) as caught:
+            DeepLDALoss()(torch.randn(256, 1000), torch.arange(256))
+        found = remedies([1] * 256, 1000)
+        samples, width = found.narrow_subset
+        message = str(caught[0].message)
+        assert f"at most {width} dimensions with batches of fewer classes" in message
+        assert f"StratifiedBatchSampler(labels, 256, samples_per_class={samples})" in message
+        assert f"batches of at least {found.batch_size[0]} samples of these classes" in message
+
+    def test_the_advised_batches_do_not_warn(self):
+        """The call in the message is a sampler whose batches suit the loss."""
+        labels = np.repeat(np.arange(1000), 40)
+        with pytest.warns(SmallBatchWarning) as caught:
+            DeepLDALoss()(torch.randn(256, 128), torch.arange(256))
+        call = re.search(r"StratifiedBatchSampler\(.*?\)", str(caught[0].message))[0]
+        sampler = eval(call, {"StratifiedBatchSampler": StratifiedBatchSampler, "labels": labels})
+        for batch in sampler:
+            DeepLDALoss()(torch.randn(len(batch), 128), torch.from_numpy(labels[batch]))
 
 
 class TestPublicLosses:
@@ -377,7 +405,7 @@ class TestPublicLosses:
         features, labels = tensors(*gaussian_batch(20, 30, 3))
         with pytest.raises(ValueError, match="alpha is 2"):
             deep_lda_loss(features, labels, alpha=2)
-        with pytest.warns(UserWarning, match="the ridge") as caught:
+        with pytest.warns(SmallBatchWarning) as caught:
             deep_lda_loss(features, labels)
         assert caught[0].filename == __file__
 

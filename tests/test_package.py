@@ -18,6 +18,7 @@ LAYERS = [
     ["errors", "_lazy"],
     ["extras", "output_folder", "memory", "device", "formatting", "printing"],
     ["io"],
+    ["batch_rule"],
     ["core"],
     ["losses", "predictors", "sampling"],
     ["classical"],

@@ -1,5 +1,7 @@
 """Batches of an epoch, subsamples and held-out parts: exact, stratified, and the same for the same seed."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -9,16 +11,21 @@ from torch.utils.data import DataLoader, Sampler, TensorDataset
 
 import deeplda
 from deeplda.sampling import (
-    SAMPLERS,
     ShuffledBatchSampler,
     StratifiedBatchSampler,
     allocate,
+    build_sampler,
     stratified_sample,
     stratified_split,
 )
 
-cases = st.tuples(st.integers(2, 300), st.integers(2, 64), st.integers(2, 8), st.integers(0, 100), st.integers(0, 5))
-every_sampler = pytest.mark.parametrize("make", SAMPLERS.values(), ids=SAMPLERS.keys())
+cases = st.tuples(st.integers(2, 300), st.integers(4, 64), st.integers(2, 8), st.integers(0, 100), st.integers(0, 5))
+KINDS = {
+    "shuffle": ShuffledBatchSampler,
+    "stratified": StratifiedBatchSampler,
+    "subset": partial(StratifiedBatchSampler, samples_per_class=2),
+}
+every_sampler = pytest.mark.parametrize("make", KINDS.values(), ids=KINDS.keys())
 
 
 def labels_of(n, classes, seed):
@@ -47,7 +54,8 @@ def test_every_sample_is_in_a_batch_and_batches_are_full(make, case):
         assert places[n:] == places[: len(places) - n]
     else:
         assert len(places) == n
-        assert max(map(len, batches)) - min(map(len, batches)) <= 1
+        if make is StratifiedBatchSampler:
+            assert max(map(len, batches)) - min(map(len, batches)) <= 1
 
 
 @settings(max_examples=100, deadline=None)
@@ -60,6 +68,60 @@ def test_stratified_batches_hold_every_class_that_can_be_in_each(case):
         shares = [int((labels[batch] == c).sum()) for batch in batches]
         assert max(shares) - min(shares) <= 1
         assert count < len(batches) or min(shares) > 0
+
+
+@settings(max_examples=100, deadline=None)
+@given(case=cases, samples_per_class=st.integers(2, 12))
+def test_the_classes_of_a_batch_have_the_given_number_of_samples(case, samples_per_class):
+    n, batch_size, classes, seed, epoch = case
+    batch_size = max(batch_size, 2 * samples_per_class)
+    labels = labels_of(n, classes, seed)
+    make = partial(StratifiedBatchSampler, samples_per_class=samples_per_class)
+    batches = batches_of(make, labels, batch_size, seed=seed, epoch=epoch)
+    totals = dict(zip(*np.unique(labels, return_counts=True), strict=True))
+    for batch in batches:
+        for c, count in zip(*np.unique(labels[batch], return_counts=True), strict=True):
+            assert count >= min(totals[c], np.floor(2 * samples_per_class / 3))
+    # Each batch has the same number of groups, which have at most 3/2 of the given size.
+    groups = sum(max(1, round(total / samples_per_class)) for total in totals.values())
+    assert max(map(len, batches)) <= -(-groups // len(batches)) * np.ceil(1.5 * samples_per_class)
+    assert min(map(len, batches)) >= groups // len(batches)
+
+
+def test_many_classes_take_turns():
+    """Batches of 64 with 8 samples of each class have 8 of the 100 classes, different ones in each epoch."""
+    labels = np.repeat(np.arange(100), 40)
+    make = partial(StratifiedBatchSampler, samples_per_class=8)
+    epochs = [batches_of(make, labels, 64, epoch=epoch) for epoch in range(3)]
+    for batch in epochs[0]:
+        counts = np.bincount(labels[batch])
+        assert counts.sum() in (56, 64)
+        # Two groups of a class may meet in a batch.
+        assert set(counts) <= {0, 8, 16}
+        assert (counts == 8).sum() >= 5
+    together = [{tuple(np.unique(labels[batch])[:2]) for batch in batches} for batches in epochs]
+    assert len(together[0] & together[1]) < len(together[0]) / 4
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    counts=st.lists(st.integers(1, 200), min_size=2, max_size=12),
+    samples_per_class=st.integers(1, 8),
+    batch_size=st.integers(16, 80),
+    seed=st.integers(0, 100),
+)
+def test_two_classes_in_every_batch_if_that_is_certain(counts, samples_per_class, batch_size, seed):
+    labels = np.repeat(np.arange(len(counts)), counts)
+    sampler = StratifiedBatchSampler(labels, batch_size, seed=seed, samples_per_class=samples_per_class)
+    if sampler.always_two_classes:
+        assert min(len(np.unique(labels[batch])) for batch in sampler) >= 2
+
+
+@pytest.mark.parametrize("samples_per_class", [1, 8])
+def test_two_classes_are_certain_for_common_data_and_not_for_a_single_class(samples_per_class):
+    make = partial(StratifiedBatchSampler, batch_size=64, samples_per_class=samples_per_class)
+    assert make(np.repeat(np.arange(20), 300)).always_two_classes
+    assert not make(np.zeros(300, dtype=int)).always_two_classes
 
 
 @every_sampler
@@ -80,9 +142,10 @@ def test_batches_are_a_function_of_seed_and_epoch(make):
     [
         (StratifiedBatchSampler, [[0, 6, 5, 4], [3, 8, 1], [9, 2, 7]]),
         (ShuffledBatchSampler, [[0, 5, 8, 4], [7, 2, 6, 3], [1, 9, 0, 5]]),
+        (partial(StratifiedBatchSampler, samples_per_class=2), [[2, 5], [0, 3, 9, 1, 7], [6, 8, 4]]),
     ],
 )
-def test_batches_are_those_of_version_0_1_0(make, expected):
+def test_batches_are_those_of_earlier_versions(make, expected):
     """A run that is resumed with another version continues with the same batches."""
     assert batches_of(make, [0, 1, 2, 0, 1, 2, 0, 1, 0, 0], 4, seed=3, epoch=5) == expected
 
@@ -95,7 +158,9 @@ def test_the_ranks_share_each_batch(make, case, num_replicas):
     labels = labels_of(n, classes, seed)
     whole = batches_of(make, labels, batch_size, seed=seed, epoch=epoch)
     ranks = [{"num_replicas": num_replicas, "rank": rank} for rank in range(num_replicas)]
-    if min(map(len, whole)) < num_replicas:
+    least = make(labels, batch_size, seed=seed)._smallest_batch()
+    assert least <= min(map(len, whole))
+    if least < num_replicas:
         with pytest.raises(ValueError, match="at least one sample per rank"):
             make(labels, batch_size, seed=seed, **ranks[0])
         return
@@ -146,6 +211,12 @@ MISTAKES = {
 }
 
 
+@pytest.mark.parametrize(("samples_per_class", "message"), [(0, "samples_per_class"), (6, "half of batch_size 10")])
+def test_wrong_samples_per_class(samples_per_class, message):
+    with pytest.raises(ValueError, match=message):
+        StratifiedBatchSampler([0, 1] * 10, 10, samples_per_class=samples_per_class)
+
+
 @pytest.mark.parametrize(("arguments", "error", "message"), MISTAKES.values(), ids=MISTAKES.keys())
 def test_mistakes(arguments, error, message):
     with pytest.raises(error, match=message):
@@ -191,3 +262,26 @@ def test_remaining_and_held_out_indices_are_ascending():
     assert sorted([*rest, *taken]) == list(range(101))
     assert (np.diff(rest) > 0).all()
     assert (np.diff(taken) > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "classes", "lda_width", "samples_per_class"),
+    [
+        ("auto", 100, 32, 8),
+        ("auto", 100, 8, 16),
+        ("auto", 100, None, 1),
+        ("auto", 10, 10, 1),
+        ("stratified", 100, 32, 1),
+    ],
+)
+def test_classes_take_turns_only_if_an_lda_loss_needs_it(name, classes, lda_width, samples_per_class):
+    labels = np.repeat(np.arange(classes), 40)
+    sampler = build_sampler(name, labels, 64, seed=0, lda_width=lda_width)
+    assert sampler.samples_per_class == samples_per_class
+
+
+def test_a_dominant_class_is_in_batches_of_all_classes():
+    """Batches of a subset could have this class alone."""
+    labels = np.repeat(np.arange(30), [3000, *[10] * 29])
+    sampler = build_sampler("auto", labels, 64, seed=0, lda_width=30)
+    assert sampler.samples_per_class == 1

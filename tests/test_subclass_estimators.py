@@ -8,6 +8,7 @@ from torch import nn
 
 from deeplda import DeepLDAClassifier
 from deeplda._deprecated import SubclassDeepLDAClassifier
+from deeplda.batch_rule import SmallBatchWarning
 from deeplda.errors import InputError
 
 
@@ -30,7 +31,7 @@ def test_subclasses_solve_what_a_linear_network_cannot_undo():
         test_x, test_y = xor(100 + seed)
         settings = {"network": linear, "embedding_dim": 2, "max_epochs": 40, "calibrate": False, "random_state": seed}
         plain.append(DeepLDAClassifier(**settings).fit(x, y).score(test_x, test_y))
-        with pytest.warns(UserWarning, match="a wider output"):  # four subclasses on two outputs
+        with pytest.warns(SmallBatchWarning, match="does not suit 2 dimensions"):  # four subclasses
             fitted = DeepLDAClassifier(subclasses=2, **settings).fit(x, y)
         split.append(fitted.score(test_x, test_y))
     assert min(split) > 0.95
@@ -49,6 +50,7 @@ def test_a_callable_is_asked_for_as_many_outputs_as_subclasses():
     assert asked == [4] * 6
 
 
+@pytest.mark.filterwarnings("ignore::deeplda.batch_rule.SmallBatchWarning")
 def test_batches_have_two_subclasses_where_one_is_large():
     """Of 305 samples of one and 10 each of two others, batches of 16 would come out with the large one alone."""
     rng = np.random.default_rng(0)

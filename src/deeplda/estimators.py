@@ -62,7 +62,7 @@ from deeplda.training.metrics import EpochRow, Scores
 from deeplda.training.progress import Progress, TerminalProgress
 from deeplda.training.run_folder import MemoryRun
 from deeplda.training.subclass_stage import find_subclasses, on_subclasses
-from deeplda.training.trainee import Classifier, build_trainee, predictors_of
+from deeplda.training.trainee import Classifier, build_trainee, default_embedding_dim, predictors_of
 
 NetworkFactory = Callable[[tuple[int, ...], int], nn.Module]
 
@@ -126,8 +126,9 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         The predictor that makes decisions on the embedding. None means softmax for objective "joint", otherwise
         hyperplanes. Objectives "cce" and "gce" always use softmax, and only "joint" has all four.
     embedding_dim : int, default=None
-        Width of the embedding. None means the number of classes or subclasses or, if `network` is a module, its output
-        width. Objective "joint" needs one output per class or subclass.
+        Width of the embedding. None means the number of subclasses if there are any, otherwise the number of classes,
+        for a discriminant objective at most half of `batch_size`; if `network` is a module, its output width.
+        Objective "joint" needs one output per class or subclass.
     subclasses : int or "auto", default=1
         Split each class into this many subclasses by k-means and train the network to separate all of them; "auto"
         chooses 1 to 4 for each class by the silhouette. Useful if classes consist of several groups.
@@ -146,7 +147,8 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     max_epochs : int, default=100
         Number of training epochs; `early_stopping` can end training earlier.
     batch_size : int, default=200
-        Number of samples per step. It is raised if a batch could otherwise contain only one class.
+        Number of samples per step. It is raised if a batch could otherwise contain only one class. If it is too small
+        for all classes, a discriminant objective is trained on batches of a subset of the classes.
     learning_rate : float, default=0.1
         The highest learning rate; it is reached after the first quarter of the steps and then falls to 0.
     weight_decay : float, default=0.01
@@ -476,14 +478,11 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         test = prepared.take(nothing)
         data = Data(name="arrays", train=prepared, val=validation, test=test, class_names=names, table=table)
         run = MemoryRun()
-        with warnings.catch_warnings():
-            # Small data sets have small batches, and the ridge is there for them.
-            warnings.filterwarnings("ignore", ".*the ridge lam=", UserWarning)
-            if config.subclasses != 1:
-                clusters = clusters or find_subclasses(config, data, progress)
-                data = on_subclasses(data, clusters)
-            trainee = self._trainee(config, data, clusters)
-            run_epochs(trainee.config, data, trainee, run, progress)
+        if config.subclasses != 1:
+            clusters = clusters or find_subclasses(config, data, progress)
+            data = on_subclasses(data, clusters)
+        trainee = self._trainee(config, data, clusters)
+        run_epochs(trainee.config, data, trainee, run, progress)
         model = trainee.model
         if are_rows:
             model.cpu().double()
@@ -532,13 +531,13 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     ) -> tuple[nn.Module | None, int]:
         """Return the user's network and its output width, or None and 0 if the network is built by name.
 
-        The user's own object is never returned. A callable has to build `embedding_dim` outputs, by default `groups`,
-        the number of classes or subclasses.
+        The user's own object is never returned. A callable has to build `embedding_dim` outputs; the default depends on
+        `groups`, the number of classes or subclasses.
         """
         if self.network is None or isinstance(self.network, str):
             return None, 0
         with seeded(config.seed, pick_device(config.device)):
-            built = build_own(self.network, sample_shape, self.embedding_dim or groups)
+            built = build_own(self.network, sample_shape, self.embedding_dim or default_embedding_dim(config, groups))
             width = output_width(built, sample_shape)
         if self.embedding_dim is not None and width != self.embedding_dim:
             what = f"the network has {width} outputs, but embedding_dim is {self.embedding_dim}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
+from deeplda.batch_rule import SmallBatchWarning, is_too_small, remedies, why_too_small
 from deeplda.core.distributed import Ranks
 from deeplda.core.gradient import gradient_at_features, with_gradient
 from deeplda.core.moments import CentredBatch, check_batch, full_precision
@@ -144,7 +145,7 @@ class DeepLDALoss(nn.Module):
         self.scatter, self.class_weight = scatter, class_weight
         self.process_group = process_group
         self._diagnostics: Diagnostics | None = None
-        self._warned: set[str] = set()
+        self._checked = False
 
     @_untraced
     def forward(self, features: Tensor, labels: Tensor) -> Tensor:
@@ -169,7 +170,7 @@ class DeepLDALoss(nn.Module):
             variances=problem.variances,
         )
         if ranks is None or ranks.is_first:
-            self._warn_once(batch, problem)
+            self._check_size(batch)
         return with_gradient(features, evaluation.loss, gradient)
 
     @property
@@ -188,25 +189,14 @@ class DeepLDALoss(nn.Module):
         others = ("alpha", "lam", "epsilon", "scatter", "class_weight")
         return ", ".join([f"statistic={statistic}", *(f"{name}={getattr(self, name)!r}" for name in others)])
 
-    def _warn_once(self, batch: CentredBatch, problem: DiscriminantProblem) -> None:
-        """Warn if the batch is too small or the features have too few dimensions, once for each reason."""
-        messages = {}
-        n, d, c = batch.shape
-        if d < c - 1:
-            messages["width"] = (
-                f"{c} classes can differ in {c - 1} directions, but the features have only {d} dimensions: "
-                "use a wider output to include all directions"
-            )
-        if n - c < d and (1 - self.alpha) * float(problem.variances.mean()) < problem.ridge:
-            messages["ridge"] = (
-                f"a batch of {n} samples in {c} classes is too small for the within-class scatter of {d} dimensions, "
-                f"so the ridge lam={self.lam:g} rather than the data determines the eigenvalues: "
-                f"use batches of more than {d + c} samples, fewer dimensions, or a smaller alpha"
-            )
-        for kind, message in messages.items():
-            if kind not in self._warned:
-                self._warned.add(kind)
-                warnings.warn(message, UserWarning, stacklevel=_callers_level())
+    def _check_size(self, batch: CentredBatch) -> None:
+        """Warn if the first batch is too small for its classes and dimensions; the last one of an epoch may be."""
+        if self._checked:
+            return
+        self._checked = True
+        counts, dims = batch.counts.tolist(), batch.shape[1]
+        if is_too_small(counts, dims):
+            warnings.warn(_small_batch_message(counts, dims), SmallBatchWarning, stacklevel=_callers_level())
 
 
 class RDLDALoss(DeepLDALoss):
@@ -292,6 +282,25 @@ def deep_lda_loss(
         process_group=process_group,
     )
     return criterion.forward(features, labels)
+
+
+def _small_batch_message(counts: list[float], dims: int) -> str:
+    size, found = round(sum(counts)), remedies(counts, dims)
+    sampler = f"StratifiedBatchSampler(labels, {size}, samples_per_class={{}})"
+    options = []
+    if found.subset is not None:
+        options.append(f"batches of fewer classes, {sampler.format(found.subset)}")
+    if found.narrow_subset is not None:
+        samples, widest = found.narrow_subset
+        options.append(f"at most {widest} dimensions with batches of fewer classes, {sampler.format(samples)}")
+    if found.dims is not None:
+        options.append("{} to {} dimensions".format(*found.dims))
+    if found.batch_size is not None:
+        larger, width = found.batch_size
+        with_width = "" if width == dims else f" with {width} dimensions"
+        options.append(f"batches of at least {larger} samples of these classes{with_width}")
+    what = f"a batch of {size} samples in {len(counts)} classes does not suit {dims} dimensions"
+    return f"{what}, which costs accuracy ({why_too_small(counts, dims)}): use {' or '.join(options)}"
 
 
 def _callers_level() -> int:

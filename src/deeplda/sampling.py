@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 import torch.distributed as dist
@@ -12,10 +14,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Sampler
 
+from deeplda.batch_rule import enough_samples, samples_in_subset
 from deeplda.core.options import check_integer
 
 Indices = NDArray[np.int64]
 Labels = Sequence[int] | NDArray[Any] | Tensor
+SamplerName = Literal["auto", "stratified", "shuffle"]
 
 
 class _EpochBatchSampler(Sampler[list[int]], ABC):
@@ -52,12 +56,16 @@ class _EpochBatchSampler(Sampler[list[int]], ABC):
     def _batches(self, rng: np.random.Generator) -> list[Indices]:
         """Return the batches of an epoch, before they are split among the ranks."""
 
+    def _smallest_batch(self) -> int:
+        """Return a lower bound on the size of the batches of any epoch, before they are split among the ranks."""
+        return min(map(len, self._batches(np.random.default_rng(0))))
+
     def _check(self) -> None:
         for name, least in (("batch_size", 1), ("seed", 0), ("num_replicas", 1), ("rank", 0)):
             check_integer(name, getattr(self, name), least)
         if self.rank >= self.num_replicas:
             raise ValueError(f"rank must be < num_replicas, got rank {self.rank} of {self.num_replicas}")
-        least = min(map(len, self._batches(np.random.default_rng(0))))
+        least = self._smallest_batch()
         if least < self.num_replicas:
             raise ValueError(
                 f"the smallest batch has {least} samples for {self.num_replicas} ranks, need at least one sample per "
@@ -72,12 +80,21 @@ class StratifiedBatchSampler(_EpochBatchSampler):
     batch sizes differ by at most one, and a class with at least as many samples as there are batches is in every batch.
     The batches depend only on the seed and the epoch; call `set_epoch` before each epoch to get new ones.
 
+    If there are too many classes for that, pass `samples_per_class`: the classes then take turns, and a batch has about
+    this many samples of each of its classes. The samples of each class are split into groups of 2/3 to 3/2 of this
+    size, or one smaller group if there are fewer, and the groups are dealt to the batches at random. The numbers of
+    groups in the batches differ by at most one, so batch sizes differ by about one group. Groups of one class are in
+    different batches if possible.
+
     Under torch.distributed, each rank yields its part of every batch, so `batch_size` is the size of the complete batch
     and `DeepLDALoss` computes the same value with any number of ranks.
 
     Args:
         labels: (n,), the class of each sample, as a list, an array or a tensor.
-        batch_size: the number of samples per batch, over all ranks. The batches have this size or slightly less.
+        batch_size: the number of samples per batch, over all ranks. The batches have this size or slightly less; with
+            `samples_per_class`, this holds for their mean.
+        samples_per_class: the approximate number of samples of each class in a batch, at most half of `batch_size`.
+            1, the default, puts every class into every batch, as far as possible.
         seed: any non-negative integer; it must be the same on all ranks.
         num_replicas: the number of ranks. By default, the world size if torch.distributed is initialised, otherwise 1.
         rank: the rank of this process. By default, its global rank if torch.distributed is initialised, otherwise 0.
@@ -85,10 +102,65 @@ class StratifiedBatchSampler(_EpochBatchSampler):
     Raises TypeError or ValueError if an argument is invalid or a batch has fewer samples than there are ranks.
     """
 
+    def __init__(
+        self,
+        labels: Labels,
+        batch_size: int,
+        *,
+        samples_per_class: int = 1,
+        seed: int = 0,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+    ) -> None:
+        self.samples_per_class = samples_per_class
+        super().__init__(labels, batch_size, seed=seed, num_replicas=num_replicas, rank=rank)
+
+    def _check(self) -> None:
+        check_integer("batch_size", self.batch_size, 1)
+        check_integer("samples_per_class", self.samples_per_class, 1)
+        if 1 < self.samples_per_class > self.batch_size / 2:
+            half = f"at most half of batch_size {self.batch_size}"
+            raise ValueError(f"samples_per_class must be {half}, got {self.samples_per_class}")
+        super()._check()
+
+    @property
+    def always_two_classes(self) -> bool:
+        """Whether it is certain that every batch has two classes or more, in every epoch.
+
+        In groups, classes take up consecutive rounds of dealing. If three rounds of groups are not of the most common
+        class, at least one round that reaches all batches is without it, and the same holds for all other classes.
+        """
+        counts = np.unique(self.labels, return_counts=True)[1]
+        if self.samples_per_class == 1:
+            return len(counts) > 1 and int(np.sort(counts)[-2]) >= len(self)
+        groups = [self._group_count(int(count)) for count in counts]
+        return sum(groups) - max(groups) >= 3 * len(self)
+
+    def _smallest_batch(self) -> int:
+        if self.samples_per_class == 1:
+            return super()._smallest_batch()
+        counts = np.unique(self.labels, return_counts=True)[1].tolist()
+        numbers = [self._group_count(count) for count in counts]
+        sizes = sorted(count // n for count, n in zip(counts, numbers, strict=True) for _ in range(n))
+        return sum(sizes[: len(sizes) // len(self)])
+
     def _batches(self, rng: np.random.Generator) -> list[Indices]:
         classes = rng.permutation(np.unique(self.labels))
-        order = np.concatenate([rng.permutation(np.flatnonzero(self.labels == c)) for c in classes])
-        return [order[start :: len(self)] for start in range(len(self))]
+        samples = [rng.permutation(np.flatnonzero(self.labels == c)) for c in classes]
+        if self.samples_per_class == 1:
+            order = np.concatenate(samples)
+            return [order[start :: len(self)] for start in range(len(self))]
+        groups = [group for of_class in samples for group in np.array_split(of_class, self._group_count(len(of_class)))]
+        # Each round deals one group to every batch. The groups of a class are consecutive, so they meet in a batch only
+        # if they are in different rounds.
+        rounds = [rng.permutation(len(self)) for _ in range(0, len(groups), len(self))]
+        batches: list[list[Indices]] = [[] for _ in range(len(self))]
+        for group, batch in zip(groups, itertools.chain(*rounds), strict=False):
+            batches[batch].append(group)
+        return [np.concatenate(batch) for batch in batches]
+
+    def _group_count(self, samples: int) -> int:
+        return max(1, round(samples / self.samples_per_class))
 
 
 class ShuffledBatchSampler(_EpochBatchSampler):
@@ -105,8 +177,37 @@ class ShuffledBatchSampler(_EpochBatchSampler):
         return [order[start : start + size] for start in range(0, len(order), size)]
 
 
-# The samplers by their names in the settings of a run.
-SAMPLERS: dict[str, type[_EpochBatchSampler]] = {"shuffle": ShuffledBatchSampler, "stratified": StratifiedBatchSampler}
+def build_sampler(
+    name: SamplerName, labels: NDArray[np.int64], batch_size: int, *, seed: int, lda_width: int | None
+) -> ShuffledBatchSampler | StratifiedBatchSampler:
+    """Return the sampler with this name in the settings of a run. It yields complete batches, not the part of a rank.
+
+    "auto" is stratified, with a subset of the classes in each batch if the batches are too small for all of them.
+
+    Args:
+        lda_width: the width of the features that an LDA loss is computed from, or None if the loss is a different one,
+            which suits batches of any size.
+    """
+    if name == "shuffle":
+        return ShuffledBatchSampler(labels, batch_size, seed=seed, num_replicas=1, rank=0)
+    build = partial(StratifiedBatchSampler, labels, batch_size, seed=seed, num_replicas=1, rank=0)
+    stratified = build()
+    if name == "stratified" or lda_width is None or len(stratified) == 1:
+        return stratified
+    if enough_samples(first_batch_counts(stratified), lda_width):
+        return stratified
+    samples = samples_in_subset(len(np.unique(labels)), batch_size, lda_width)
+    subset = None if samples is None else build(samples_per_class=samples)
+    return subset if subset is not None and subset.always_two_classes else stratified
+
+
+def first_batch_counts(sampler: _EpochBatchSampler) -> list[int]:
+    """Return the number of samples of each class in the first batch of an epoch; classes without samples are left out.
+
+    This is the batch of the sampler's own rank. In other batches the numbers are similar.
+    """
+    counts: list[int] = np.unique(sampler.labels[next(iter(sampler))], return_counts=True)[1].tolist()
+    return counts
 
 
 def _as_labels(labels: Labels) -> NDArray[Any]:

@@ -10,7 +10,7 @@ from deeplda import DeepLDALoss
 from deeplda.core import discriminant_eigenvalues
 from deeplda.predictors import Hyperplanes
 
-pytestmark = pytest.mark.filterwarnings(r"ignore:\d+ classes can differ:UserWarning", "ignore:a batch of:UserWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::deeplda.batch_rule.SmallBatchWarning")
 
 
 def loss_and_gradient(h, y, **options):

@@ -10,7 +10,7 @@ from deeplda import DeepLDALoss
 from deeplda.core import moments
 from deeplda.core.moments import class_moments
 
-pytestmark = pytest.mark.filterwarnings(r"ignore:\d+ classes can differ:UserWarning", "ignore:a batch of:UserWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::deeplda.batch_rule.SmallBatchWarning")
 every_statistic = pytest.mark.parametrize("statistic", STATISTICS)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from deeplda import DeepLDALoss
 from deeplda.core import moments
 
-pytestmark = pytest.mark.filterwarnings(r"ignore:\d+ classes can differ:UserWarning", "ignore:a batch of:UserWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::deeplda.batch_rule.SmallBatchWarning")
 combinations = st.sampled_from(COMBINATIONS)
 alphas = st.sampled_from([0.0, 0.1, 0.6, 0.9, 1.0])
 

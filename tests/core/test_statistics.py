@@ -15,7 +15,7 @@ from deeplda import DeepLDALoss, deep_lda_loss
 from deeplda.core import large_batch_backward, moments
 from deeplda.core.statistics import evaluate, user_defined
 
-pytestmark = pytest.mark.filterwarnings(r"ignore:\d+ classes can differ:UserWarning", "ignore:a batch of:UserWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::deeplda.batch_rule.SmallBatchWarning")
 
 
 def mean_log(v):

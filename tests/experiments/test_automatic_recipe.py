@@ -10,7 +10,7 @@ from deeplda.data import load_data
 from deeplda.experiments import automatic_recipe
 from deeplda.experiments.automatic_recipe import automatic_settings, epochs_between, fitted_epochs, settings_for
 from deeplda.networks import check_network
-from deeplda.training.conditions import FEWEST_PER_CLASS, FEWEST_STEPS
+from deeplda.training.conditions import FEWEST_STEPS, small_batch
 from deeplda.training.config import RunConfig
 
 SIDES = st.integers(1, 5_000)
@@ -21,7 +21,7 @@ IMAGES, CLASSES = st.integers(1, 2_000_000), st.integers(2, 500)
 @given(SIZES, IMAGES, CLASSES)
 def test_a_batch_has_a_few_samples_of_each_class(sizes, images, classes):
     config = RunConfig(**settings_for(sizes, images, classes))
-    assert config.batch_size >= FEWEST_PER_CLASS * classes
+    assert small_batch(config, [1_000] * classes) is None
     assert 0 < config.translate < config.image_size / 4
 
 

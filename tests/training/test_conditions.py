@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from deeplda.batch_rule import needed_samples
 from deeplda.data import Data, Part
 from deeplda.report.diagnosis import diagnose
 from deeplda.training.conditions import poor_conditions
@@ -40,12 +41,15 @@ def test_the_steps_of_the_quick_recipe_on_cifar10_are_enough():
     assert advice((9600,) * 5, batch_size=2000, epochs=4) == []
 
 
-@pytest.mark.parametrize(("subclasses", "needed"), [(1, 20), (3, 60), ("auto", 20)])
-def test_few_samples_of_each_class_in_a_batch(subclasses, needed):
-    assert advice(batch_size=needed, subclasses=subclasses) == []
-    (found,) = advice(batch_size=needed - 1, subclasses=subclasses)
-    assert f"--batch-size {needed} or more" in found
-    assert advice(batch_size=needed - 1, subclasses=subclasses, objective="cce") == []
+@pytest.mark.parametrize(("subclasses", "groups"), [(1, 5), (3, 15), ("auto", 5)])
+def test_few_samples_of_each_class_in_a_batch(subclasses, groups):
+    settings = {"subclasses": subclasses, "embedding_dim": groups}
+    needed = needed_samples(groups, groups)
+    assert advice(batch_size=needed, **settings) == []
+    (found,) = advice(batch_size=needed - groups, **settings)
+    assert f"{groups} classes and {groups} dimensions need {needed} samples" in found
+    assert "--batch-size" in found
+    assert advice(batch_size=needed - groups, objective="cce", **settings) == []
 
 
 def test_small_classes():
@@ -82,7 +86,7 @@ def finished(config, counts):
     ("counts", "settings"),
     [
         ((100,) * 5, {"batch_size": 500}),
-        ((100,) * 5, {"batch_size": 19}),
+        ((100,) * 5, {"batch_size": 10}),
         ((100, 100, 9, 100, 100), {}),
         ((4,) * 5, {"batch_size": 12, "epochs": 3}),
         ((100,) * 5, {}),

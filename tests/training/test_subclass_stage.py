@@ -111,10 +111,9 @@ def test_broken_or_foreign_subclasses_are_found_anew(run, digits, tmp_path):
     assert read_clusters(tmp_path, None, digits) is None
 
 
-def test_a_batch_too_small_for_the_subclasses_is_told(run, digits):
+def test_the_number_of_subclasses_is_noted(run, digits):
     clusters = read_clusters(run / "subclasses", None, digits)
-    assert any("--batch-size 100 or more" in note for note in subclass_notes(clusters, 99))
-    assert subclass_notes(clusters, 100) == ["split 10 classes into 20 subclasses", *clusters.notes]
+    assert subclass_notes(clusters) == ["split 10 classes into 20 subclasses", *clusters.notes]
 
 
 def test_reconstructions_are_in_the_range_of_the_data_and_as_good_as_logged(run, digits):

@@ -18,7 +18,6 @@ from deeplda.formatting import counted, percent
 from deeplda.report.analysis import class_scores
 from deeplda.report.run_history import RunHistory, standard_error
 from deeplda.training import conditions
-from deeplda.training.conditions import FEWEST_PER_CLASS
 from deeplda.training.config import RunConfig
 from deeplda.training.metrics import Row, Scores
 
@@ -28,6 +27,7 @@ _ENOUGH_STEPS = 500  # With fewer, a failure at a usual learning rate is more li
 _GOOD = 0.98  # Above this accuracy, room for improvement is not worth a warning.
 _FAIR = 0.9  # Below this accuracy, we look for a reason.
 _FEWEST_SAMPLES = 5  # With fewer test samples, the recall of a class is not judged.
+_MANY_SAMPLES = 1_000  # Assumed number of training samples of each class until the run is finished.
 _ZERO = 1e-9  # Smaller eigenvalues are 0 up to rounding error.
 
 
@@ -193,44 +193,17 @@ def guessing(run: RunHistory) -> Finding | None:
 
 
 def small_batch(run: RunHistory) -> Finding | None:
-    size = run.config.batch_size
     if not run.discriminant or run.classes is None or run.groups is None:
         return None
-    advice = conditions.small_batch(size, run.classes, run.config.subclasses)
-    return _found("problem" if size < 2 * run.groups else "warning", advice)
+    known = run.summary.train_counts if run.summary else None
+    advice = conditions.small_batch(run.config, known or [_MANY_SAMPLES] * run.classes)
+    return _found("problem" if run.config.batch_size < 2 * run.groups else "warning", advice)
 
 
 def small_classes(run: RunHistory) -> Finding | None:
     if run.summary is None or not run.summary.train_counts or not run.summary.class_names:
         return None
     return _found("warning", conditions.small_classes(run.summary.train_counts, run.summary.class_names))
-
-
-def rare_class(run: RunHistory) -> Finding | None:
-    counts = run.class_counts
-    if not run.discriminant or not counts:
-        return None
-    rarest = min(range(len(counts)), key=counts.__getitem__)
-    share = max(counts[rarest], 0.5) / sum(counts)
-    if share * run.config.batch_size >= 2:
-        return None
-    return _warning(
-        f"Batches contain about {share * run.config.batch_size:.1f} samples of class {run.class_name(rarest)}.",
-        f"The class makes up {percent(share, 1)} of the data, and a class with one sample in a batch has no scatter.",
-        f"Train with --batch-size {math.ceil(FEWEST_PER_CLASS / share)} or more, and --class-weight balanced.",
-    )
-
-
-def narrow_embedding(run: RunHistory) -> Finding | None:
-    width, classes = run.config.embedding_dim, run.classes
-    if not run.discriminant or classes is None or not isinstance(width, int) or width >= classes - 1:
-        return None
-    return _warning(
-        f"The embedding has {counted(width, 'dimension')} for {classes} classes.",
-        f"{classes} classes differ in up to {classes - 1} directions. With only {width}, the loss can be very good "
-        "even if classes overlap.",
-        f"Omit --embedding-dim, or set it to {classes - 1} or more.",
-    )
 
 
 def dead_outputs(run: RunHistory) -> Finding | None:
@@ -478,7 +451,7 @@ def _validated(run: RunHistory) -> bool:
 _UNTRAINED: tuple[Check, ...] = (few_steps, worse_than_chance, no_progress)
 _NOT_LEARNT: tuple[Check, ...] = (*_UNTRAINED, guessing)
 # A poor fit is reported only if nothing else explains it.
-_NOT_FITTED: tuple[Check, ...] = (*_NOT_LEARNT, unstable, small_batch, rare_class, narrow_embedding)
+_NOT_FITTED: tuple[Check, ...] = (*_NOT_LEARNT, unstable, small_batch)
 # The checks for a run with at least one epoch and a finite loss, in this order, each with the checks whose findings
 # make it redundant.
 _CHECKS: dict[Check, tuple[Check, ...]] = {
@@ -488,12 +461,10 @@ _CHECKS: dict[Check, tuple[Check, ...]] = {
     unstable: _UNTRAINED,
     small_batch: (),
     small_classes: (),
-    rare_class: (small_batch, small_classes),
-    narrow_embedding: (),
     dead_outputs: (),
     guessing: _UNTRAINED,
     flat_output: _NOT_LEARNT,
-    stuck_eigenvalues: (*_NOT_LEARNT, small_batch, rare_class, flat_output),
+    stuck_eigenvalues: (*_NOT_LEARNT, small_batch, flat_output),
     class_not_learnt: _NOT_LEARNT,
     harder_test_part: (),
     overfits: _NOT_FITTED,

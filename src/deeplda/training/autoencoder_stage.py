@@ -118,6 +118,7 @@ class Reconstruction:
     trained: SampleAutoencoder
     optimizer: torch.optim.Optimizer
     device: torch.device
+    lda_width: None = None
 
     @classmethod
     def build(cls, config: AutoencoderConfig, data: Data) -> Reconstruction:

@@ -8,17 +8,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from itertools import product
 
 import numpy as np
+from numpy.typing import NDArray
 
+from deeplda.batch_rule import is_too_small, remedies, why_too_small
 from deeplda.data.dataset import Data
 from deeplda.formatting import counted
-from deeplda.training.config import LDA_OBJECTIVES, FitConfig
+from deeplda.sampling import build_sampler, first_batch_counts
+from deeplda.training.config import LDA_OBJECTIVES, SOFTMAX_OBJECTIVES, FitConfig
+from deeplda.training.trainee import default_embedding_dim
 
 FEWEST_STEPS = 90  # With fewer, a network has hardly left its initial state.
-FEWEST_PER_CLASS = 4  # With fewer samples per class in a batch, the within-class scatter is mostly noise.
 FEWEST_SAMPLES = 10  # With fewer training samples, a class cannot be learnt reliably.
+_LARGER = [1.25**k for k in range(1, 30)]  # The factors by which larger batch sizes are tried.
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ def poor_conditions(config: FitConfig, data: Data) -> list[Advice]:
     counts = np.bincount(data.train.labels, minlength=len(data.class_names)).tolist()
     found = [
         few_steps(steps, epochs, config.batch_size),
-        small_batch(config.batch_size, len(counts), config.subclasses) if config.objective in LDA_OBJECTIVES else None,
+        small_batch(config, counts),
         small_classes(counts, data.class_names),
     ]
     return [advice for advice in found if advice is not None]
@@ -59,19 +63,57 @@ def few_steps(steps: int, epochs: int, batch_size: int) -> Advice | None:
     )
 
 
-def small_batch(batch_size: int, classes: int, subclasses: int | Literal["auto"]) -> Advice | None:
-    """Return advice if a batch has too few samples of each class or, if their number is fixed, of each subclass."""
-    groups = classes * subclasses if isinstance(subclasses, int) else classes
-    kind = "classes" if groups == classes else "subclasses"
-    if batch_size >= FEWEST_PER_CLASS * groups:
+def small_batch(config: FitConfig, counts: Sequence[int]) -> Advice | None:
+    """Return advice if the batches are too small for the classes and the embedding, by the rule of `DeepLDALoss`.
+
+    Args:
+        counts: the number of training samples of each class. If their number is fixed, the subclasses of a class are
+            assumed to be equally large.
+    """
+    if config.objective not in LDA_OBJECTIVES or config.objective in SOFTMAX_OBJECTIVES:
         return None
+    each = config.subclasses if isinstance(config.subclasses, int) else 1
+    labels = np.repeat(np.arange(each * len(counts)), np.repeat(counts, each) // each)
+    groups, size = len(np.unique(labels)), config.batch_size
+    width = groups if config.embedding_dim == "subclasses" else config.embedding_dim
+    width = width or default_embedding_dim(config, len(counts))
+    in_batch = _batch_counts(config, labels, size, width)
+    if not is_too_small(in_batch, width):
+        return None
+    found, options = remedies(in_batch, width), []
+    if size < len(labels):
+        if found.subset is not None:
+            options.append("--sampler auto, which puts fewer classes into each batch")
+        if found.narrow_subset is not None:
+            options.append(f"--embedding-dim {found.narrow_subset[1]} and --sampler auto")
+    if found.dims is not None:
+        options.append(f"--embedding-dim {max(found.dims[0], min(width, found.dims[1]))}")
+    if not options or width >= len(in_batch) - 1:
+        options += _larger_batch(config, labels, width)
+    if not options:
+        return None
+    kind = "classes" if each == 1 else "subclasses"
     return Advice(
-        f"The batch is too small for {groups} {kind}.",
-        f"On average, a batch of {batch_size} contains {batch_size / groups:.3g} samples of each. That is too few to "
-        "estimate the within-class scatter, so the eigenvalues of such a batch are large whatever the network does.",
-        f"Train with --batch-size {FEWEST_PER_CLASS * groups} or more; the paper's batches hold 15 to 100 samples per "
-        "class. If memory runs short, use smaller images (--image-size) or a narrower network (--width).",
+        f"The batches do not suit the {groups} {kind} and the embedding of {counted(width, 'dimension')}.",
+        f"A batch of {size} has samples of {len(in_batch)} {kind}: {why_too_small(in_batch, width)}. In such batches, "
+        "LDA losses were less accurate than cross-entropy in our study.",
+        f"Train with {', or with '.join(options)}. See docs/small-batches.md.",
     )
+
+
+def _larger_batch(config: FitConfig, labels: NDArray[np.int64], width: int) -> list[str]:
+    """Return the options of a larger batch and, if necessary, a wider embedding; none if it has all samples already."""
+    size, groups = config.batch_size, len(np.unique(labels))
+    larger = [round(size * factor) for factor in _LARGER if size * factor < len(labels)]
+    for enough, batch_size in product((max(width, groups - 1), groups), larger):
+        if not is_too_small(_batch_counts(config, labels, batch_size, enough), enough):
+            return [f"--batch-size {batch_size}" + ("" if enough == width else f" and --embedding-dim {enough}")]
+    return [f"--batch-size {len(labels)}, all samples at once"] if size < len(labels) else []
+
+
+def _batch_counts(config: FitConfig, labels: NDArray[np.int64], batch_size: int, width: int) -> list[int]:
+    sampler = build_sampler(config.sampler, labels, batch_size, seed=config.seed, lda_width=width)
+    return first_batch_counts(sampler)
 
 
 def small_classes(counts: Sequence[int], class_names: Sequence[str]) -> Advice | None:

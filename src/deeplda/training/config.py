@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from deeplda.core.options import ClassWeight, Scatter, StatisticName, check_regularisation, check_statistic
 from deeplda.errors import InputError
 from deeplda.io import expanded, is_text, read_toml
+from deeplda.sampling import SamplerName
 
 Objective = Literal["lda", "rdlda", "dlda", "cce", "gce", "joint"]
 # The objectives with an LDA loss, and those whose outputs are class scores for softmax; joint has both.
@@ -109,7 +110,9 @@ class NetworkSettings(_Settings):
     )
     width: float = Field(1.0, gt=0, allow_inf_nan=False, description="Multiplier for the channels of hidden layers.")
     embedding_dim: Annotated[Whole, Field(ge=1)] | Literal["subclasses"] | None = Field(
-        None, description="Output dimension: a number, or subclasses for one per subclass. [default: number of classes]"
+        None,
+        description="Output dimension: a number, or subclasses for one per subclass. "
+        "[default: number of classes; for LDA objectives, at most half the batch size]",
     )
     head: Literal["normalised", "plain"] | None = Field(
         None,
@@ -188,8 +191,10 @@ class LoopConfig(_Settings):
         "linear: decrease to 0.",
     )
     halve_every: Whole = Field(25, ge=1, description="Number of epochs between halvings of the learning rate.")
-    sampler: Literal["shuffle", "stratified"] = Field(
-        "stratified", description="shuffle, or stratified, which puts every class with enough samples into every batch."
+    sampler: SamplerName = Field(
+        "auto",
+        description="stratified: put every class with enough samples into every batch; shuffle: ignore the classes; "
+        "auto: stratified, with a subset of the classes in each batch if an LDA objective needs it.",
     )
     flip: bool = Field(False, description="Flip training images horizontally.")
     flip_order: Literal["random", "alternating"] = Field(
@@ -359,6 +364,7 @@ class AutoencoderConfig(_TomlFile, DataSettings, LoopConfig):
     optimizer: Literal["adam", "sgd"] = "adam"
     # Many small steps lead to better reconstructions than a few large ones.
     batch_size: Whole = Field(100, ge=2)
+    sampler: SamplerName = "stratified"
 
     @classmethod
     def of(cls, config: FitConfig) -> Self:

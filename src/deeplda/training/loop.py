@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from deeplda.data.dataset import Data, Part
 from deeplda.device import seeded
 from deeplda.errors import InputError, StoppedError, while_training
-from deeplda.sampling import SAMPLERS, stratified_sample
+from deeplda.sampling import StratifiedBatchSampler, build_sampler, stratified_sample
 from deeplda.training.batches import BatchSource
 from deeplda.training.checkpoint import Counters, Snapshot
 from deeplda.training.config import LoopConfig
@@ -43,6 +43,9 @@ class Trainee(Protocol):
     def optimizer(self) -> torch.optim.Optimizer: ...
     @property
     def device(self) -> torch.device: ...
+    @property
+    def lda_width(self) -> int | None:
+        """The width of the features if the criterion is an LDA loss, which depends on the batches; otherwise None."""
 
     def step(self, inputs: Tensor, labels: Tensor, learning_rate: float) -> float:
         """Take one optimiser step and return the loss before it."""
@@ -116,11 +119,14 @@ def run_epochs(
     source = BatchSource(data.train, trainee.device, config)
     fit_part = data.train.take(stratified_sample(data.train.labels, FIT_SAMPLES, config.seed))
     # The sampler yields complete batches; `world.share` below splits them among the processes.
-    labels, sampler_class = data.train.labels, SAMPLERS[config.sampler]
-    sampler = sampler_class(labels, config.batch_size, seed=config.seed, num_replicas=1, rank=0)
+    sampler = build_sampler(
+        config.sampler, data.train.labels, config.batch_size, seed=config.seed, lda_width=trainee.lda_width
+    )
     saved = time.monotonic()
     start = saved - counters.seconds
     progress.start(config, data, counters, run.notes)
+    if isinstance(sampler, StratifiedBatchSampler) and sampler.samples_per_class > 1:
+        progress.note(_subset_note(sampler))
 
     last = config.stretches[-1]
     patience = last if config.patience is None else config.patience
@@ -194,6 +200,12 @@ def _resume(run: Run, trainee: Trainee, world: World) -> Counters:
     snapshot.restore(trainee.trained, trainee.optimizer)
     run.keep_rows(snapshot.counters.epoch)
     return snapshot.counters
+
+
+def _subset_note(sampler: StratifiedBatchSampler) -> str:
+    some, classes = sampler.batch_size // sampler.samples_per_class, len(np.unique(sampler.labels))
+    what = f"a batch of {sampler.batch_size} samples is too small for {classes:,} classes"
+    return f"{what}: each batch has about {some} of them, with about {sampler.samples_per_class} samples each"
 
 
 def _step_seed(config: LoopConfig, step: int, world: World) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 
 from deeplda.data.dataset import Data
 from deeplda.device import seeded
-from deeplda.sampling import SAMPLERS
+from deeplda.sampling import build_sampler
 from deeplda.training.batches import BatchSource
 from deeplda.training.config import FitConfig
 from deeplda.training.loop import FIT_SAMPLES
@@ -36,7 +36,10 @@ def seconds_of_step(config: FitConfig, data: Data, world: World = ALONE) -> floa
     """
     trainee = build_trainee(config, data, world=world)
     source = BatchSource(data.train, trainee.device, config)
-    sampler = SAMPLERS[config.sampler](data.train.labels, config.batch_size, seed=config.seed, num_replicas=1, rank=0)
+    trainee.mute()
+    sampler = build_sampler(
+        config.sampler, data.train.labels, config.batch_size, seed=config.seed, lda_width=trainee.lda_width
+    )
     trainee.trained.train()
     seconds: list[float] = []
     try:

@@ -88,6 +88,7 @@ def run_to_end(
             trained_on, subclasses = on_subclasses(data, clusters), clusters.map
         trainee = build_trainee(config, trained_on, subclasses=subclasses, world=world)
         stack.callback(trainee.close)
+        trainee.mute()
         if start is not None:
             progress.note(start.load_into(trainee))
             # From here on, the run can be resumed without the weights that it started from.

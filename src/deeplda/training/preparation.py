@@ -115,7 +115,7 @@ def check_settings(config: RunConfig, data: Data, world: World = ALONE) -> None:
     if min(smallest, config.batch_size) < 2 * world.size:
         what = f"the smallest batch size is {smallest} and the number of processes is {world.size}"
         raise InputError(what, need="at least two samples per process", do="raise --batch-size")
-    if config.objective in LDA_OBJECTIVES and config.sampler == "stratified":
+    if config.objective in LDA_OBJECTIVES and config.sampler != "shuffle":
         _require_two_classes_in_each_batch(config, data)
 
 

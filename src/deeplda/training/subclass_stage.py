@@ -28,8 +28,6 @@ from deeplda.training.loop import train
 from deeplda.training.progress import Progress
 from deeplda.training.run_folder import MemoryRun, Run, open_run, summary_row
 
-# With fewer samples of a subclass in a batch, its scatter is mostly noise; the paper also uses at least 5.
-_FEW_SAMPLES = 5
 # Standardising the points takes copies of them.
 _POINT_COPIES = 3
 _FILES = ("subclasses.safetensors", "subclasses.json")
@@ -81,7 +79,7 @@ def find_subclasses(
     for place in places:
         if read_clusters(place, identity, data) is None:
             _write_clusters(place, identity, found)
-    for note in subclass_notes(found, config.batch_size):
+    for note in subclass_notes(found):
         progress.note(note)
     return found
 
@@ -91,15 +89,9 @@ def on_subclasses(data: Data, clusters: Clusters) -> Data:
     return replace(data, train=replace(data.train, labels=clusters.labels))
 
 
-def subclass_notes(clusters: Clusters, batch_size: int) -> list[str]:
-    """Return messages for the user: the number of subclasses, merged clusters, and whether the batch is too small."""
-    notes = [f"split {clusters.map.classes} classes into {len(clusters.map)} subclasses", *clusters.notes]
-    if batch_size < _FEW_SAMPLES * len(clusters.map):
-        notes.append(
-            f"a batch of {batch_size} has {batch_size / len(clusters.map):.1f} samples per subclass, too few to "
-            f"estimate its scatter: use --batch-size {_FEW_SAMPLES * len(clusters.map)} or more"
-        )
-    return notes
+def subclass_notes(clusters: Clusters) -> list[str]:
+    """Return messages for the user: the number of subclasses and merged clusters."""
+    return [f"split {clusters.map.classes} classes into {len(clusters.map)} subclasses", *clusters.notes]
 
 
 def read_clusters(place: Path, identity: str | None, data: Data) -> Clusters | None:

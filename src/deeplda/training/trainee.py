@@ -11,10 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from deeplda.batch_rule import default_width, remedies
 from deeplda.core.large_batch import large_batch_backward
 from deeplda.data.dataset import Data, Inputs, Part
 from deeplda.device import autocast_for, pick_device, seeded, warn_if_slow
 from deeplda.errors import InputError, TrainingError, while_training
+from deeplda.losses import DeepLDALoss
 from deeplda.model import Model, ModelCard, Normalisation, byte_sums
 from deeplda.model_card import LDA_PREDICTORS, PredictorName
 from deeplda.networks import StartsFromData, build_network, default_network, training_flops
@@ -53,6 +55,11 @@ class Classifier:
     criterion: nn.Module
     optimizer: torch.optim.Optimizer
     device: torch.device
+
+    @property
+    def lda_width(self) -> int | None:
+        """The width of the embedding if the criterion is an LDA loss alone, which needs large batches; else None."""
+        return self.model.card.embedding_dim if isinstance(self.criterion, DeepLDALoss) else None
 
     def step(self, inputs: Tensor, labels: Tensor, learning_rate: float) -> float:
         """Take one optimiser step and return the loss before it."""
@@ -116,6 +123,11 @@ class Classifier:
     def flops(self, sample_shape: tuple[int, ...]) -> int:
         """Return the number of floating-point operations in the forward and backward pass of one sample."""
         return training_flops(self.trained, sample_shape)
+
+    def mute(self) -> None:
+        """Do not warn about small batches: the caller has given advice before the first step."""
+        if (lda := lda_part(self.criterion)) is not None:
+            lda._checked = True
 
     def close(self) -> None:
         """Drop `DistributedDataParallel`, which can hang at exit if it outlives its process group."""
@@ -201,6 +213,9 @@ def build_trainee(
     # In eval mode, the loss does not communicate with other ranks, so a single process trains alone even if the
     # caller's program has a process group.
     criterion = build_criterion(config, data.train, groups, world).to(device).train(world.size > 1)
+    if (lda := lda_part(criterion)) and (lda is not criterion or _nothing_to_advise(config, data, outputs)):
+        # The rule was not measured for objective joint.
+        lda._checked = True
     return Classifier(config, world, model, head, trained, parallel, criterion, optimizer, device)
 
 
@@ -215,11 +230,12 @@ def _fit(normalisation: Normalisation, inputs: Inputs, world: World) -> None:
 def model_card(config: FitConfig, data: Data, subclasses: SubclassMap | None = None) -> ModelCard:
     """Return the card of the model to train.
 
-    By default, the output dimension is the number of classes. The outputs of objective joint are class scores, so they
-    have one dimension for each class or subclass. Raises InputError if the settings contradict this.
+    By default, the output dimension is the number of classes, for an LDA loss at most half the batch size. The outputs
+    of objective joint are class scores, so they have one dimension for each class or subclass. Raises InputError if the
+    settings contradict this.
     """
     groups, joint = len(subclasses or data.class_names), config.objective == "joint"
-    outputs = config.embedding_dim or ("subclasses" if joint else len(data.class_names))
+    outputs = config.embedding_dim or ("subclasses" if joint else default_embedding_dim(config, len(data.class_names)))
     if outputs == "subclasses":
         outputs = groups
     # Before the classes are split, the number of subclasses is unknown.
@@ -243,6 +259,17 @@ def model_card(config: FitConfig, data: Data, subclasses: SubclassMap | None = N
         subclass_decision=config.subclass_decision,
         table=data.table,
     )
+
+
+def _nothing_to_advise(config: FitConfig, data: Data, width: int) -> bool:
+    """Return whether a batch is the whole training set, so that it cannot be larger, and no width suits it better."""
+    if config.batch_size < len(data.train):
+        return False
+    return remedies(np.unique(data.train.labels, return_counts=True)[1].tolist(), width).dims is None
+
+
+def default_embedding_dim(config: FitConfig, classes: int) -> int:
+    return classes if config.objective in SOFTMAX_OBJECTIVES else default_width(classes, config.batch_size)
 
 
 def predictors_of(config: FitConfig) -> tuple[PredictorName, ...]:
