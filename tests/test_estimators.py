@@ -292,9 +292,52 @@ class TestOwnNetworks:
         with pytest.raises(ValueError, match=message):
             DeepLDAClassifier(network=network).fit(*iris)
 
+    @pytest.mark.parametrize("option", [{"hidden_layer_sizes": (8,)}, {"dropout": 0.1}])
+    @pytest.mark.parametrize("network", [nn.Linear(4, 3), drawn, "deeplda.networks:MLP"])
+    def test_they_have_their_own_layers(self, iris, network, option):
+        with pytest.raises(ValueError, match=rf"{next(iter(option))} is .* has its own layers: omit"):
+            DeepLDAClassifier(network=network, **option, **FAST).fit(*iris)
+
     def test_a_width_that_does_not_agree_is_refused(self, iris):
         with pytest.raises(ValueError, match="3 outputs, but embedding_dim is 4"):
             DeepLDAClassifier(network=nn.Linear(4, 3), embedding_dim=4).fit(*iris)
+
+
+class TestHiddenLayers:
+    def test_the_default_is_128_twice_with_dropout(self, iris):
+        plain = DeepLDAClassifier(**FAST).fit(*iris)
+        stated = DeepLDAClassifier(hidden_layer_sizes=(128, 128), dropout=0.5, **FAST).fit(*iris)
+        np.testing.assert_array_equal(plain.decision_function(iris[0]), stated.decision_function(iris[0]))
+
+    @pytest.mark.parametrize("sizes", [(), (9,), [7, 5, 3], np.array([6, 4])])
+    def test_sizes(self, iris, sizes, tmp_path):
+        classifier = DeepLDAClassifier(hidden_layer_sizes=sizes, dropout=np.float64(0.25), **FAST).fit(*iris)
+        linear = [m for m in classifier.model_.network.hidden if isinstance(m, nn.Linear)]
+        assert [layer.out_features for layer in linear] == list(sizes)
+        assert {m.p for m in classifier.model_.network.modules() if isinstance(m, nn.Dropout)} <= {0.25}
+        assert classifier.model_.card.hidden_layer_sizes == tuple(sizes)
+        classifier.save(tmp_path / "saved")
+        loaded = DeepLDAClassifier.load(tmp_path / "saved")
+        assert loaded.get_params()["hidden_layer_sizes"] == tuple(sizes)
+        np.testing.assert_array_equal(loaded.predict_proba(iris[0]), classifier.predict_proba(iris[0]))
+
+    @pytest.mark.parametrize(
+        ("parameters", "message"),
+        [
+            ({"hidden_layer_sizes": (5, 0)}, "each of hidden_layer_sizes must be an integer of at least 1, got 0"),
+            ({"hidden_layer_sizes": (2.5,)}, "each of hidden_layer_sizes .*2.5"),
+            ({"hidden_layer_sizes": 100}, "hidden_layer_sizes is 100, need a tuple of integers"),
+            ({"hidden_layer_sizes": "100"}, "hidden_layer_sizes is '100', need a tuple of integers"),
+            ({"dropout": 1.0}, "dropout is 1.0"),
+        ],
+    )
+    def test_wrong_values_are_refused(self, iris, parameters, message):
+        with pytest.raises(ValueError, match=message):
+            DeepLDAClassifier(**parameters).fit(*iris)
+
+    def test_images_have_none(self, images):
+        with pytest.raises(ValueError, match=r"dropout is 0\.1, but convnet-small has fixed hidden layers"):
+            DeepLDAClassifier(dropout=0.1, **FAST).fit(*images)
 
 
 class TestSettings:
@@ -427,12 +470,12 @@ class TestCalibration:
         assert -0.1 < excess[1] < 0.02 < 0.15 < excess[0]
 
     def test_samples_held_out_for_early_stopping_are_enough(self, iris, monkeypatch):
-        monkeypatch.setattr("deeplda.estimators.calibration_folds", None)
+        monkeypatch.setattr("deeplda.estimator_training.calibration_folds", None)
         classifier = DeepLDAClassifier(early_stopping=True, max_epochs=3, random_state=0).fit(*iris)
         assert classifier.model_.calibrated_on == 15
 
     def test_a_large_set_spares_some_samples(self, iris, monkeypatch):
-        monkeypatch.setattr("deeplda.estimators.calibration_folds", None)
+        monkeypatch.setattr("deeplda.estimator_training.calibration_folds", None)
         monkeypatch.setattr("deeplda.estimator_inputs._MANY_SAMPLES", 150)
         monkeypatch.setattr("deeplda.estimator_inputs._HELD_OUT", 30)
         classifier = DeepLDAClassifier(**CALIBRATED).fit(*iris)

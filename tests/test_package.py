@@ -28,6 +28,7 @@ LAYERS = [
     ["loading"],
     ["training"],
     ["estimator_files", "estimator_inputs"],
+    ["estimator_training"],
     ["estimators"],
     ["_deprecated"],
     ["experiments", "report", "export"],

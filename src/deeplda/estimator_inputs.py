@@ -1,9 +1,10 @@
-"""The estimator's inputs to the training loop: samples, the samples held out from it, and the user's network."""
+"""The estimator's inputs to the training loop: samples, the samples held out from it, and the network."""
 
 from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from sklearn.utils import assert_all_finite, check_consistent_length, column_or_
 from sklearn.utils.validation import validate_data
 from torch import nn
 
-from deeplda.core.options import check_number
+from deeplda.core.options import check_integer, check_number
 from deeplda.data.data_frames import encoded_frame, fit_encoder, is_frame, needs_encoding
 from deeplda.data.dataset import Part
 from deeplda.data.mapped_rows import MappedRows
@@ -124,6 +125,15 @@ def loop_part(part: Part, scaler: StandardScaler | None) -> Part:
     if inputs.dtype != np.uint8:
         inputs = inputs.astype(np.float32, copy=False)
     return Part(np.ascontiguousarray(inputs), part.labels)
+
+
+def layer_text(sizes: object) -> str | None:
+    """Return the sizes of hidden layers as the training setting "128,64" or "none". Raises InputError unless valid."""
+    if sizes is None:
+        return None
+    if isinstance(sizes, str) or not isinstance(sizes, Iterable):
+        raise InputError(f"hidden_layer_sizes is {sizes!r}", need="a tuple of integers", do="pass (128, 128)")
+    return ",".join(str(check_integer("each of hidden_layer_sizes", size)) for size in sizes) or "none"
 
 
 def build_own(network: object, sample_shape: tuple[int, ...], embedding_dim: int) -> nn.Module:

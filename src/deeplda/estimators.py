@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import check_is_fitted
@@ -20,16 +17,15 @@ from torch import Tensor, nn
 
 from deeplda.classical.class_labels import encode_labels
 from deeplda.core.options import Scatter, StatisticName, check_integer
-from deeplda.data.dataset import Data, Part
+from deeplda.data.dataset import Part
 from deeplda.data.mapped_rows import MappedRows, is_mapped
-from deeplda.data.table_encoding import TableEncoder
-from deeplda.device import pick_device, seeded
 from deeplda.errors import InputError, code_not_run
 from deeplda.estimator_files import (
     ClassifierFile,
     labels_as_json,
     labels_from_json,
     parameters_as_json,
+    parameters_from_json,
     plain,
     read_classifier_file,
     read_model,
@@ -39,51 +35,35 @@ from deeplda.estimator_files import (
 from deeplda.estimator_inputs import (
     Split,
     build_own,
-    calibration_folds,
     code_name,
     hold_out,
     hold_out_few,
-    loop_part,
+    layer_text,
     samples_like_training,
     training_samples,
 )
+from deeplda.estimator_training import EstimatorTraining, Fitted
 from deeplda.io import expanded
-from deeplda.model import Model, Normalisation
 from deeplda.model_card import LDA_PREDICTORS, PredictorName, read_card
-from deeplda.networks.inspection import output_width
 from deeplda.output_folder import unchanged
 from deeplda.predictors import discriminant_directions
-from deeplda.sampling import sufficient_batch_size
-from deeplda.subclasses import Clusters
-from deeplda.training.config import LDA_OBJECTIVES, FitConfig, Objective
-from deeplda.training.evaluation import calibrate_model, gather_scores, gather_statistics
-from deeplda.training.loop import run_epochs
-from deeplda.training.metrics import EpochRow, Scores
+from deeplda.training.config import FitConfig, Objective
+from deeplda.training.evaluation import gather_statistics
+from deeplda.training.metrics import Scores
 from deeplda.training.progress import Progress, TerminalProgress
-from deeplda.training.run_folder import MemoryRun
-from deeplda.training.subclass_stage import find_subclasses, on_subclasses
-from deeplda.training.trainee import Classifier, build_trainee, predictors_of
+from deeplda.training.trainee import predictors_of
 
 NetworkFactory = Callable[[tuple[int, ...], int], nn.Module]
 
 # Parameters that have the same names as training settings; None leaves a setting at its default.
 _SETTINGS = (
     "objective", "alpha", "lam", "epsilon", "statistic", "scatter", "lda_weight", "gce_q", "embedding_dim",
-    "learning_rate", "weight_decay", "subclasses", "cluster_on", "cluster_starts", "smallest_cluster",
+    "dropout", "learning_rate", "weight_decay", "subclasses", "cluster_on", "cluster_starts", "smallest_cluster",
     "subclass_decision", "autoencoder_epochs", "device",
 )  # fmt: skip
 # Tabular samples are predicted in blocks of exactly this size, padded if necessary, because products of different
 # shapes round differently.
 _BLOCK = 128
-
-
-class _Fitted(NamedTuple):
-    """A trained model, the labels (classes or subclasses) that it was trained on, its subclasses, and its epochs."""
-
-    model: Model
-    labels: NDArray[np.int64]
-    clusters: Clusters | None
-    epochs: list[EpochRow]
 
 
 class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn is not typed
@@ -107,6 +87,10 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         None selects an MLP for feature vectors and a convolutional network for images. A string names a network, as in
         `deeplda train --network`. If a module is passed, a copy of it is trained in float32, starting from its current
         weights. A callable is called as `network(sample_shape, embedding_dim)` and returns the module to train.
+    hidden_layer_sizes : tuple of int, default=None
+        Number of units in each hidden layer of the MLP; `()` leaves a linear map. None means (128, 128).
+    dropout : float, default=None
+        Fraction of the values of each hidden layer of the MLP that is dropped during training. None means 0.5.
     objective : {"lda", "rdlda", "dlda", "cce", "gce", "joint"}, default="lda"
         "lda" is the general discriminant objective, "rdlda" and "dlda" are the paper's two objectives with the paper's
         defaults, "cce" is cross-entropy, "gce" is generalised cross-entropy, which is more robust to wrong labels, and
@@ -218,6 +202,8 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         self,
         *,
         network: str | nn.Module | NetworkFactory | None = None,
+        hidden_layer_sizes: Sequence[int] | None = None,
+        dropout: float | None = None,
         objective: Objective = "lda",
         alpha: float | None = None,
         statistic: StatisticName | None = None,
@@ -248,6 +234,8 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.network = network
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.dropout = dropout
         self.objective = objective
         self.alpha = alpha
         self.statistic = statistic
@@ -301,11 +289,13 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             split = hold_out_few(labels, seed) if self.calibrate else None
         if split is not None:
             train, held_out = samples.take(split[0]), samples.take(split[1])
+        own = None if isinstance(self.network, str) else self.network
+        training = EstimatorTraining(config, tuple(map(str, self.classes_)), own, self.embedding_dim, table)
         progress = TerminalProgress() if self.verbose else Progress()
         try:
-            fitted = self._fit_model(config, train, held_out, progress, table)
+            fitted = training.fit(train, held_out if self.early_stopping else held_out.take(np.arange(0)), progress)
             if self.calibrate:
-                self._calibrate(fitted, config, train, held_out, progress)
+                training.calibrate(fitted, train, held_out, progress)
         finally:
             progress.close()
         self._finish(fitted, train, factors)
@@ -381,7 +371,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     @classmethod
     def _read(cls, folder: Path, network: str | nn.Module | NetworkFactory | None, device: str) -> Self:
         file = read_classifier_file(folder, cls._get_param_names())
-        parameters: dict[str, Any] = dict(file.parameters)
+        parameters = parameters_from_json(file.parameters)
         named = parameters.get("network")
         if network is None and isinstance(named, str) and ":" in named:
             raise code_not_run(folder, named, f"pass network={named!r}")
@@ -428,6 +418,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             settings["embedding_dim"] = "subclasses"
         settings |= {
             "network": self.network if isinstance(self.network, str) else None,
+            "hidden_layer_sizes": layer_text(self.hidden_layer_sizes),
             "class_weight": "balanced" if _is_balanced(self.class_weight) else None,
             "epochs": int(self.max_epochs),
             "patience": int(self.n_iter_no_change) if self.early_stopping else None,
@@ -453,99 +444,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             raise InputError(f"class_weight must contain positive finite numbers, got {given!r}")
         return np.asarray(weights, dtype=np.float64)
 
-    def _fit_model(
-        self,
-        config: FitConfig,
-        train: Part,
-        held_out: Part,
-        progress: Progress,
-        table: TableEncoder | None,
-        clusters: Clusters | None = None,
-    ) -> _Fitted:
-        """Train a model; `held_out` is used for early stopping, and `clusters` are subclasses that are already known.
-
-        For feature vectors, the predictors are fitted in float64. The encoded rows of a `table` are not standardised
-        again.
-        """
-        scaler, are_rows = None, train.inputs.ndim == 2
-        if are_rows and table is None:
-            scaler = StandardScaler().fit(np.asarray(train.inputs, dtype=np.float64))
-        prepared, nothing = loop_part(train, scaler), np.arange(0)
-        validation = loop_part(held_out, scaler) if self.early_stopping else prepared.take(nothing)
-        names = tuple(map(str, self.classes_))
-        test = prepared.take(nothing)
-        data = Data(name="arrays", train=prepared, val=validation, test=test, class_names=names, table=table)
-        run = MemoryRun()
-        with warnings.catch_warnings():
-            # Small data sets have small batches, and the ridge is there for them.
-            warnings.filterwarnings("ignore", ".*the ridge lam=", UserWarning)
-            if config.subclasses != 1:
-                clusters = clusters or find_subclasses(config, data, progress)
-                data = on_subclasses(data, clusters)
-            trainee = self._trainee(config, data, clusters)
-            run_epochs(trainee.config, data, trainee, run, progress)
-        model = trainee.model
-        if are_rows:
-            model.cpu().double()
-        if scaler is not None:
-            model.normalisation.set(scaler.mean_, scaler.scale_)
-        trainee.fit_predictors(Part(train.inputs, data.train.labels))
-        if are_rows:
-            model.cpu()
-        return _Fitted(model, data.train.labels, clusters, [row for row in run.rows if isinstance(row, EpochRow)])
-
-    def _trainee(self, config: FitConfig, data: Data, clusters: Clusters | None) -> Classifier:
-        subclasses = clusters.map if clusters else None
-        groups = len(subclasses or data.class_names)
-        network, width = self._own_network(data.sample_shape, groups, config)
-        lda = config.objective in LDA_OBJECTIVES
-        batch_size = sufficient_batch_size(config.batch_size, data.train.labels, two_classes=lda)
-        width_of_own = {"embedding_dim": width} if network else {}
-        config = config.model_copy(update={"batch_size": batch_size} | width_of_own)
-        # Feature vectors are already standardised.
-        identity = None if data.images else Normalisation(data.sample_shape)
-        return build_trainee(config, data, network, subclasses, normalisation=identity)
-
-    def _calibrate(self, fitted: _Fitted, config: FitConfig, train: Part, held_out: Part, progress: Progress) -> None:
-        """Calibrate the model on the held-out samples, or else on those of a few folds, with a network for each."""
-        if len(held_out):
-            labels, scores = gather_scores(fitted.model, held_out)
-            calibrate_model(fitted.model, scores, labels)
-            return
-        found = []
-        with progress.status("calibrating the probabilities"), warnings.catch_warnings():
-            # Training the model has already warned.
-            warnings.simplefilter("ignore")
-            for rest, held in calibration_folds(fitted.labels, config.seed):
-                clusters = fitted.clusters and replace(fitted.clusters, labels=fitted.clusters.labels[rest])
-                table = fitted.model.card.table
-                of_fold = self._fit_model(config, train.take(rest), train.take(held), Progress(), table, clusters)
-                found.append(gather_scores(of_fold.model, train.take(held)))
-        if found:
-            labels = np.concatenate([labels for labels, _ in found])
-            names = fitted.model.card.predictors
-            scores = {name: np.concatenate([of_fold[name] for _, of_fold in found]) for name in names}
-            calibrate_model(fitted.model, scores, labels)
-
-    def _own_network(
-        self, sample_shape: tuple[int, ...], groups: int, config: FitConfig
-    ) -> tuple[nn.Module | None, int]:
-        """Return the user's network and its output width, or None and 0 if the network is built by name.
-
-        The user's own object is never returned. A callable has to build `embedding_dim` outputs, by default `groups`,
-        the number of classes or subclasses.
-        """
-        if self.network is None or isinstance(self.network, str):
-            return None, 0
-        with seeded(config.seed, pick_device(config.device)):
-            built = build_own(self.network, sample_shape, self.embedding_dim or groups)
-            width = output_width(built, sample_shape)
-        if self.embedding_dim is not None and width != self.embedding_dim:
-            what = f"the network has {width} outputs, but embedding_dim is {self.embedding_dim}"
-            raise InputError(f"{what}: omit embedding_dim, or change the last layer")
-        return built, width
-
-    def _finish(self, fitted: _Fitted, train: Part, factors: NDArray[np.float64] | None) -> None:
+    def _finish(self, fitted: Fitted, train: Part, factors: NDArray[np.float64] | None) -> None:
         """Store the model and its coordinates, and shift the priors of its predictors by the factors of the classes."""
         model, card = fitted.model, fitted.model.card
         update: dict[str, object] = {}

@@ -21,7 +21,7 @@ from deeplda.networks import StartsFromData, build_network, default_network, tra
 from deeplda.predictors import Softmax
 from deeplda.sampling import stratified_sample
 from deeplda.subclasses import SubclassMap
-from deeplda.training.config import LDA_OBJECTIVES, SOFTMAX_OBJECTIVES, FitConfig
+from deeplda.training.config import LDA_OBJECTIVES, SOFTMAX_OBJECTIVES, FitConfig, layer_sizes
 from deeplda.training.criteria import build_criterion, lda_part
 from deeplda.training.evaluation import Watch, evaluate, gather_statistics, unwatched
 from deeplda.training.metrics import AUGMENTED, FinalScores, Scores, Spectrum
@@ -232,6 +232,8 @@ def model_card(config: FitConfig, data: Data, subclasses: SubclassMap | None = N
         embedding_dim=outputs,
         head=config.head,
         logit_scale=config.logit_scale,
+        hidden_layer_sizes=None if config.hidden_layer_sizes is None else layer_sizes(config.hidden_layer_sizes),
+        dropout=config.dropout,
         sample_shape=data.sample_shape,
         class_names=data.class_names,
         predictors=predictors_of(config),
