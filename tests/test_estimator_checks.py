@@ -35,6 +35,8 @@ def test_nothing_is_skipped_or_expected_to_fail():
     assert not tags.classifier_tags.poor_score
 
 
-@pytest.mark.parametrize("method", ["predict", "predict_proba", "decision_function", "transform"])
+@pytest.mark.parametrize(
+    "method", ["predict", "predict_proba", "predict_log_proba", "decision_function", "mahalanobis", "transform"]
+)
 def test_scikit_learn_sees_the_methods(method):
     assert hasattr(DeepLDAClassifier(), method)

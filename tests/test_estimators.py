@@ -104,7 +104,8 @@ class TestAmongScikitLearn:
 class TestAnswers:
     def test_a_row_answers_the_same_in_any_company(self, fitted, iris):
         rows = np.concatenate([iris[0], iris[0] + 0.01])
-        for method in (fitted.decision_function, fitted.predict_proba, fitted.transform):
+        methods = ("decision_function", "predict_proba", "predict_log_proba", "mahalanobis", "transform")
+        for method in (getattr(fitted, name) for name in methods):
             together = method(rows)
             np.testing.assert_array_equal(np.concatenate([method(row[None]) for row in rows[::37]]), together[::37])
             np.testing.assert_array_equal(method(rows[5:90]), together[5:90])
@@ -118,6 +119,35 @@ class TestAnswers:
         sharpened = scipy.special.softmax(beta * scores, axis=1)
         np.testing.assert_allclose(probabilities, (1 - share) * sharpened + share / 3)
         assert fitted.model_.predict(iris[0]).tolist() == fitted.predict(iris[0]).astype(str).tolist()
+
+    def test_log_probabilities_do_not_underflow(self, iris):
+        far = iris[0] + np.array([0, 0, 1e4, 1e4])
+        for calibrate in (True, False):
+            classifier = DeepLDAClassifier(max_epochs=10, random_state=0, calibrate=calibrate).fit(*iris)
+            np.testing.assert_allclose(
+                classifier.predict_log_proba(iris[0]), np.log(classifier.predict_proba(iris[0])), rtol=1e-7
+            )
+            logs, scores = classifier.predict_log_proba(far), classifier.decision_function(far)
+            assert np.isfinite(logs).all()
+            np.testing.assert_allclose(scipy.special.logsumexp(logs, axis=1), 0, atol=1e-9)
+            assert (logs.argmax(1) == scores.argmax(1)).all()
+        # Without calibration, the probabilities are the softmax of the scores, most of which underflow.
+        assert (classifier.predict_proba(far) == 0).mean() > 0.5
+        np.testing.assert_allclose(logs, scipy.special.log_softmax(scores, axis=1))
+
+    def test_distances_to_the_nearest_class(self, fitted, iris):
+        embedding = fitted.model_.transform(iris[0])
+        means = np.stack([embedding[iris[1] == c].mean(0) for c in range(3)])
+        centred = embedding - means[iris[1]]
+        inverse = np.linalg.inv(centred.T @ centred / 150)
+        differences = embedding[:, None] - means
+        squares = np.einsum("ncd,de,nce->nc", differences, inverse, differences)
+        np.testing.assert_allclose(fitted.mahalanobis(iris[0]), np.sqrt(squares.min(1)), rtol=1e-6)
+        assert fitted.mahalanobis(iris[0] + 30).min() > fitted.mahalanobis(iris[0]).max()
+
+    def test_distances_need_statistics(self, iris):
+        with pytest.raises(ValueError, match="no statistics of its training set"):
+            DeepLDAClassifier(objective="cce", **FAST).fit(*iris).mahalanobis(iris[0])
 
     @pytest.mark.parametrize("before", [True, False])
     def test_a_fit_that_fails_leaves_nothing_fitted(self, iris, before):
@@ -503,6 +533,58 @@ class TestCalibration:
         classifier = DeepLDAClassifier(**CALIBRATED).fit([[0.0], [1.0], [5.0], [6.0]], [0, 0, 1, 1])
         assert classifier.model_.calibrated_on == 0
         np.testing.assert_allclose(classifier.predict_proba([[0.5]]).sum(), 1)
+
+
+def odds(classifier, rows):
+    """The odds of the second of two classes, from the part of the probabilities that the scores decide."""
+    share = float(classifier.model_.predictor.calibration.uniform_share)
+    sharpened = (classifier.predict_proba(rows) - share / 2) / (1 - share)
+    return sharpened[:, 1] / sharpened[:, 0]
+
+
+class TestPriors:
+    @pytest.mark.parametrize(
+        "parameters",
+        [{}, {"objective": "cce"}, {"predictor": "classic_lda"}, {"subclasses": 2, "smallest_cluster": 5}],
+    )
+    def test_odds_are_those_of_bayes_with_other_class_frequencies(self, overlapping, parameters):
+        """150 samples of the first class and 50 of the second have the priors 3/4 and 1/4."""
+        rows, labels = overlapping
+        plain, other = (
+            DeepLDAClassifier(priors=priors, **parameters, **CALIBRATED).fit(rows, labels)
+            for priors in (None, [0.9, 0.1])
+        )
+        assert plain.loss_curve_ == other.loss_curve_
+        assert plain.model_.predictor.calibration.state_dict() == other.model_.predictor.calibration.state_dict()
+        before, after = odds(plain, rows), odds(other, rows)
+        clear = (before > 1e-6) & (before < 1e6)
+        assert clear.sum() > 50
+        np.testing.assert_allclose(after[clear], before[clear] * (0.1 / 0.9) / (50 / 150), rtol=1e-4)
+        assert other.predict(rows).sum() < plain.predict(rows).sum()
+
+    def test_the_frequencies_of_the_training_samples_change_nothing(self, overlapping):
+        rows, labels = overlapping
+        plain, same = (
+            DeepLDAClassifier(priors=priors, **FAST).fit(rows, labels) for priors in (None, np.array([3, 1]))
+        )
+        np.testing.assert_array_equal(plain.decision_function(rows), same.decision_function(rows))
+
+    def test_they_survive_a_new_class_and_a_folder(self, overlapping, tmp_path):
+        rows, labels = overlapping
+        classifier = DeepLDAClassifier(priors=(0.9, 0.1), **CALIBRATED).fit(rows, labels)
+        classifier.save(tmp_path / "saved")
+        loaded = DeepLDAClassifier.load(tmp_path / "saved")
+        assert loaded.get_params()["priors"] == (0.9, 0.1)
+        np.testing.assert_array_equal(loaded.predict_proba(rows), classifier.predict_proba(rows))
+        loaded.model_.add_class(rows[:20] + 30, "far")
+        np.testing.assert_allclose(loaded.model_.predictor.prior_shift, [np.log(0.9 / 0.75), np.log(0.1 / 0.25), 0])
+
+    @pytest.mark.parametrize(
+        "priors", [[0.5, 0.5, 0.5], [1.0, 0.0], [1.0, -1.0], [1.0, np.nan], 0.5, "equal", [[1, 1]]]
+    )
+    def test_wrong_values_are_refused(self, overlapping, priors):
+        with pytest.raises(ValueError, match=r"priors is .*, need 2 positive numbers, in the order of classes_"):
+            DeepLDAClassifier(priors=priors).fit(*overlapping)
 
 
 class TestClassWeight:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import assert_all_finite, check_consistent_length, column_or_1d
@@ -125,6 +125,20 @@ def loop_part(part: Part, scaler: StandardScaler | None) -> Part:
     if inputs.dtype != np.uint8:
         inputs = inputs.astype(np.float32, copy=False)
     return Part(np.ascontiguousarray(inputs), part.labels)
+
+
+def prior_factors(priors: ArrayLike, frequencies: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the factors of the odds of the classes, (C,), if they have these priors instead of their frequencies (C,).
+
+    Raises InputError unless there is a positive prior for each class.
+    """
+    found = np.asarray(priors)
+    numbers = found.dtype.kind in "buif" and found.shape == frequencies.shape
+    if not numbers or not (np.isfinite(found) & (found > 0)).all():
+        need = f"{len(frequencies)} positive numbers, in the order of classes_"
+        raise InputError(f"priors is {priors!r}", need=need, do="give very rare classes a small prior")
+    factors: NDArray[np.float64] = (found / found.sum()) / (frequencies / frequencies.sum())
+    return factors
 
 
 def layer_text(sizes: object) -> str | None:

@@ -39,6 +39,7 @@ from deeplda.estimator_inputs import (
     hold_out,
     hold_out_few,
     layer_text,
+    prior_factors,
     samples_like_training,
     training_samples,
 )
@@ -149,6 +150,11 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         multiplies the priors by the weights, as if costs or class frequencies differed by these factors; training and
         calibration do not change. Missing labels have weight 1. Without weights, the priors are equal for hyperplanes
         and nearest mean, and the class frequencies for classic LDA and softmax.
+    priors : array-like of shape (n_classes,), default=None
+        The class probabilities where the classifier is used, in the order of `classes_`; they are divided by their sum.
+        None means the class frequencies of the training samples. The odds of each class are multiplied by its prior and
+        divided by its frequency, which changes the decisions and the probabilities, but not the training or the
+        calibration.
     calibrate : bool, default=True
         Calibrate the probabilities on samples that the network was not trained on: the samples held out for early
         stopping; otherwise, from 10,000 samples on, 1,000 samples that are held out for this; otherwise, samples that
@@ -228,6 +234,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 10,
         class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
+        priors: ArrayLike | None = None,
         calibrate: bool = True,
         device: str = "cpu",
         verbose: int = 0,
@@ -260,6 +267,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
         self.class_weight = class_weight
+        self.priors = priors
         self.calibrate = calibrate
         self.device = device
         self.verbose = verbose
@@ -315,10 +323,15 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         """
         return self._apply(X, lambda embedding: self.model_.class_probabilities(embedding))
 
+    def predict_log_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Return the logarithm of the probability of each class, (n, n_classes), which does not underflow."""
+        scores = self._class_scores(X)
+        return self.model_.predictor.calibration.log_probabilities(scores)
+
     def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return the score of each class, (n, n_classes); for two classes, the second minus the first, (n,).
 
-        Calibration does not change the scores, except that weights in a `class_weight` dict are in their unit.
+        Calibration does not change the scores, except that `priors` shift them in its unit.
         """
         scores = self._class_scores(X)
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
@@ -332,6 +345,16 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         check_is_fitted(self)
         mean, directions = torch.from_numpy(self.xbar_), torch.from_numpy(self.scalings_)
         return self._apply(X, lambda embedding: (embedding.cpu().double() - mean) @ directions)
+
+    def mahalanobis(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Return the Mahalanobis distance from each sample to the nearest class mean, (n,), in the embedding.
+
+        It is measured with the pooled covariance of the training samples, and is large if a sample belongs to none of
+        the classes. Raises InputError after a fit with objective "cce" or "gce", which keeps no covariance.
+        """
+        check_is_fitted(self)
+        self.model_._require_statistics()
+        return self._apply(X, lambda embedding: self.model_.predictor.mahalanobis(embedding))
 
     def save(self, path: str | Path) -> None:
         """Write the classifier to a folder, without pickle; `load` and `deeplda.load` read it.
@@ -433,7 +456,9 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         return config
 
     def _prior_factors(self, labels: NDArray[np.int64]) -> NDArray[np.float64] | None:
-        """Return the factors by which a dict of class weights multiplies the priors, (C,), or None without a dict."""
+        """Return the factors of the odds of the classes, (C,), or None without a dict of class weights and priors."""
+        if self.priors is not None:
+            return prior_factors(self.priors, np.bincount(labels).astype(np.float64))
         if self.class_weight is None or _is_balanced(self.class_weight):
             return None
         if not isinstance(self.class_weight, Mapping):
