@@ -22,6 +22,7 @@ from torch import nn
 from deeplda.data.mapped_rows import MappedRows
 from deeplda.estimator_inputs import calibration_folds
 from deeplda.estimators import DeepLDAClassifier
+from deeplda.training.trainee import Classifier
 
 # Decisions do not depend on calibration, which trains up to five more networks.
 FAST = {"max_epochs": 10, "random_state": 0, "calibrate": False}
@@ -533,6 +534,80 @@ class TestCalibration:
         classifier = DeepLDAClassifier(**CALIBRATED).fit([[0.0], [1.0], [5.0], [6.0]], [0, 0, 1, 1])
         assert classifier.model_.calibrated_on == 0
         np.testing.assert_allclose(classifier.predict_proba([[0.5]]).sum(), 1)
+
+
+# Steps so small that the weights stay as they are.
+STILL = {"learning_rate": 1e-30, "weight_decay": 0.0, "calibrate": False, "max_epochs": 2, "warm_start": True}
+
+
+class TestWarmStart:
+    @pytest.mark.parametrize("parameters", [{}, {"objective": "cce", "embedding_dim": 5}, {"objective": "joint"}])
+    def test_the_next_fit_starts_where_the_last_one_ended(self, iris, parameters):
+        """Without batch normalisation, a fit without steps leaves the model as it is, whatever rows it sees."""
+        network = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, parameters.get("embedding_dim", 3)))
+        classifier = DeepLDAClassifier(network=network, max_epochs=10, random_state=0, **parameters).fit(*iris)
+        before = classifier.model_
+        classifier.set_params(**STILL).fit(iris[0][::2], iris[1][::2])
+        after = classifier.model_
+        assert before is not after
+        np.testing.assert_array_equal(after.transform(iris[0]), before.transform(iris[0]))
+        for name in after.card.predictors:
+            if name == "softmax":
+                assert torch.equal(after.predictors[name].weight, before.predictors[name].weight)
+        classifier.set_params(warm_start=False).fit(*iris)
+        assert not np.allclose(classifier.model_.transform(iris[0]), before.transform(iris[0]))
+
+    def test_batch_normalisation_and_images(self, images):
+        pixels, labels = images
+        classifier = DeepLDAClassifier(max_epochs=3, random_state=0, calibrate=False).fit(pixels, labels)
+        before = classifier.model_
+        classifier.set_params(**STILL).fit(pixels[::2] * 0.9, labels[::2])
+        for name, parameter in classifier.model_.network.named_parameters():
+            assert torch.equal(parameter, before.network.get_parameter(name))
+        assert torch.equal(classifier.model_.normalisation.mean, before.normalisation.mean)
+
+    def test_the_loss_goes_on_from_where_it_was(self, iris):
+        classifier = DeepLDAClassifier(max_epochs=20, dropout=0.0, warm_start=True, random_state=0, calibrate=False)
+        first = classifier.fit(*iris).loss_curve_
+        second = classifier.fit(*iris).loss_curve_
+        assert len(first) == len(second) == classifier.n_iter_ == 20
+        assert second[0] == pytest.approx(first[-1], rel=0.02)
+        assert second[-1] < first[-1] < first[0]
+
+    def test_networks_for_calibration_start_anew(self, iris, monkeypatch):
+        starts = []
+        start_from = Classifier.start_from
+        monkeypatch.setattr(Classifier, "start_from", lambda *both: (starts.append(both), start_from(*both)))
+        classifier = DeepLDAClassifier(max_epochs=2, warm_start=True, random_state=0).fit(*iris)
+        before = classifier.model_
+        assert not starts
+        assert classifier.fit(*iris).model_.calibrated_on == 150
+        assert [model for _, model in starts] == [before]
+
+    def test_other_samples_are_refused_and_the_fit_is_kept(self, iris, images):
+        classifier = DeepLDAClassifier(warm_start=True, **FAST).fit(*iris)
+        before = classifier.decision_function(iris[0])
+        with pytest.raises(ValueError, match=r"continues a fit with classes \[0, 1, 2\], but there are now \[0, 1\]"):
+            classifier.fit(iris[0][:100], iris[1][:100])
+        with pytest.raises(ValueError, match="X has 3 features, but DeepLDAClassifier is expecting 4"):
+            classifier.fit(iris[0][:, :3], iris[1])
+        np.testing.assert_array_equal(classifier.decision_function(iris[0]), before)
+        of_images = DeepLDAClassifier(warm_start=True, **FAST | {"max_epochs": 1}).fit(*images)
+        with pytest.raises(ValueError, match=r"samples of shape \(1, 8, 8\), but there are now \(1, 8, 7\)"):
+            of_images.fit(images[0][..., :7], images[1])
+
+    def test_another_network_is_refused(self, iris):
+        classifier = DeepLDAClassifier(warm_start=True, **FAST).fit(*iris)
+        with pytest.raises(ValueError, match=r"other layers than the one to start from \('hidden.0.weight'"):
+            classifier.set_params(hidden_layer_sizes=(5,)).fit(*iris)
+
+    def test_a_loaded_classifier_goes_on(self, iris, tmp_path):
+        first = DeepLDAClassifier(max_epochs=5, random_state=0, calibrate=False, warm_start=True).fit(*iris)
+        first.save(tmp_path / "saved")
+        loaded = DeepLDAClassifier.load(tmp_path / "saved")
+        np.testing.assert_array_equal(
+            *(classifier.fit(*iris).decision_function(iris[0]) for classifier in (first, loaded))
+        )
 
 
 def odds(classifier, rows):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,6 +21,7 @@ from deeplda.data.dataset import Part
 from deeplda.data.mapped_rows import MappedRows
 from deeplda.data.table_encoding import TableEncoder
 from deeplda.errors import InputError
+from deeplda.model import Model
 from deeplda.sampling import stratified_split
 
 # The probabilities are calibrated on about this many samples, from at most this many folds. From this many samples on,
@@ -37,23 +38,29 @@ Split = tuple[NDArray[np.intp], NDArray[np.intp]]
 
 
 def training_samples(
-    estimator: BaseEstimator, X: object, y: object
+    estimator: BaseEstimator, X: object, y: object, before: Model | None = None
 ) -> tuple[NDArray[Any], NDArray[Any], TableEncoder | None]:
     """Return the samples, the labels (n,) and, if the samples are the encoded rows of a data frame, the encoding.
 
-    This defines `n_features_in_` and `feature_names_in_`. Columns that are left out are reported by a warning.
+    This defines `n_features_in_` and `feature_names_in_`. If `before` is a model to continue from, the samples must
+    have the same features, and its encoding is used. Columns that are left out are reported by a warning.
     """
-    if not needs_encoding(X):
-        samples, labels = validate_data(estimator, X, y, dtype=_DTYPES, allow_nd=True)
+    table = None if before is None else before.card.table
+    if table is None and (before is not None or not needs_encoding(X)):
+        checks = {"dtype": _DTYPES, "allow_nd": True, "reset": before is None}
+        samples, labels = validate_data(estimator, X, y, **checks)
         return samples, labels, None
-    validate_data(estimator, X, y, skip_check_array=True)
+    if table is None:
+        validate_data(estimator, X, y, skip_check_array=True)
+    samples = None if table is None else samples_like_training(estimator, X, table)
     labels = column_or_1d(y, warn=True)
     check_consistent_length(X, labels)
     assert_all_finite(labels, input_name="y")
-    table = fit_encoder(X)
-    if note := table.left_out_note():
-        warnings.warn(note, stacklevel=3)
-    return encoded_frame(X, table), labels, table
+    if table is None:
+        table = fit_encoder(X)
+        if note := table.left_out_note():
+            warnings.warn(note, stacklevel=3)
+    return encoded_frame(X, table) if samples is None else samples, labels, table
 
 
 def samples_like_training(estimator: BaseEstimator, X: object, table: TableEncoder | None) -> NDArray[Any]:
@@ -111,18 +118,41 @@ def calibration_folds(labels: NDArray[np.int64], seed: int) -> list[Split]:
     return [split for split in splits if len(split[1])][:needed]
 
 
-def loop_part(part: Part, scaler: StandardScaler | None) -> Part:
-    """Return the samples in the form that the training loop needs.
+class Standardisation(NamedTuple):
+    """The map of feature vectors x (n, features) to (x - mean) / scale; mean and scale are (features,) float64."""
 
-    The loop computes in float32. Feature vectors are first standardised in float64, so that features of any scale or
-    offset keep their precision. Images stay uint8 or float32, in their own range; those in a file stay there.
+    mean: NDArray[np.float64]
+    scale: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, inputs: Any) -> Self:
+        """Return the standardisation of these samples; constant features are only centred."""
+        scaler = StandardScaler().fit(np.asarray(inputs, dtype=np.float64))
+        return cls(scaler.mean_, scaler.scale_)
+
+    @classmethod
+    def in_model(cls, model: Model) -> Self:
+        """Return the standardisation with which a model was trained."""
+        normalisation = model.normalisation
+        return cls(normalisation.mean.double().cpu().numpy(), normalisation.deviation.double().cpu().numpy())
+
+    def __call__(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
+        """Standardise samples in float64, so that features of any scale or offset keep their precision."""
+        standardised: NDArray[np.float64] = (inputs.astype(np.float64, copy=False) - self.mean) / self.scale
+        return standardised.astype(np.float32)
+
+
+def loop_part(part: Part, standardisation: Standardisation | None) -> Part:
+    """Return the samples in the form that the training loop needs, which computes in float32.
+
+    Feature vectors are standardised. Images stay uint8 or float32, in their own range; those in a file stay there.
     """
     if isinstance(part.inputs, MappedRows):
         return part
     inputs: NDArray[Any] = part.inputs
-    if scaler is not None and len(part):
-        inputs = scaler.transform(inputs.astype(np.float64, copy=False))
-    if inputs.dtype != np.uint8:
+    if standardisation is not None:
+        inputs = standardisation(inputs)
+    elif inputs.dtype != np.uint8:
         inputs = inputs.astype(np.float32, copy=False)
     return Part(np.ascontiguousarray(inputs), part.labels)
 

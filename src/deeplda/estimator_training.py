@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 from deeplda.data.dataset import Data, Part
 from deeplda.data.table_encoding import TableEncoder
 from deeplda.device import pick_device, seeded
 from deeplda.errors import InputError
-from deeplda.estimator_inputs import build_own, calibration_folds, loop_part
+from deeplda.estimator_inputs import Standardisation, build_own, calibration_folds, loop_part
 from deeplda.model import Model, Normalisation
 from deeplda.networks.inspection import output_width
 from deeplda.sampling import sufficient_batch_size
@@ -48,6 +48,7 @@ class EstimatorTraining:
         network: the user's module or callable, or None if the network is built by name.
         embedding_dim: the width of the embedding that the user asked for.
         table: the encoding of the samples, if they are the rows of a data frame; they are not standardised again.
+        start: the model whose weights and normalisation training starts from; by default, weights are new.
     """
 
     config: FitConfig
@@ -55,20 +56,23 @@ class EstimatorTraining:
     network: object | None
     embedding_dim: int | None
     table: TableEncoder | None
+    start: Model | None = None
 
     def fit(self, train: Part, validation: Part, progress: Progress, clusters: Clusters | None = None) -> Fitted:
         """Train a model; `validation` is for early stopping, and `clusters` are subclasses that are already known.
 
         For feature vectors, the predictors are fitted in float64.
         """
-        config, scaler, are_rows = self.config, None, train.inputs.ndim == 2
+        config, standardisation, are_rows = self.config, None, train.inputs.ndim == 2
         if are_rows and self.table is None:
-            scaler = StandardScaler().fit(np.asarray(train.inputs, dtype=np.float64))
-        prepared, nothing = loop_part(train, scaler), np.arange(0)
+            standardisation = (
+                Standardisation.of(train.inputs) if self.start is None else Standardisation.in_model(self.start)
+            )
+        prepared, nothing = loop_part(train, standardisation), np.arange(0)
         data = Data(
             name="arrays",
             train=prepared,
-            val=loop_part(validation, scaler),
+            val=loop_part(validation, standardisation),
             test=prepared.take(nothing),
             class_names=self.class_names,
             table=self.table,
@@ -85,26 +89,29 @@ class EstimatorTraining:
         model = trainee.model
         if are_rows:
             model.cpu().double()
-        if scaler is not None:
-            model.normalisation.set(scaler.mean_, scaler.scale_)
+        if standardisation is not None:
+            model.normalisation.set(standardisation.mean, standardisation.scale)
         trainee.fit_predictors(Part(train.inputs, data.train.labels))
         if are_rows:
             model.cpu()
         return Fitted(model, data.train.labels, clusters, [row for row in run.rows if isinstance(row, EpochRow)])
 
     def calibrate(self, fitted: Fitted, train: Part, held_out: Part, progress: Progress) -> None:
-        """Calibrate the model on the held-out samples, or else on those of a few folds, with a network for each."""
+        """Calibrate the model on the held-out samples, or else on those of a few folds, with a network for each.
+
+        The networks of the folds always start with new weights, which no held-out sample has influenced.
+        """
         if len(held_out):
             labels, scores = gather_scores(fitted.model, held_out)
             calibrate_model(fitted.model, scores, labels)
             return
-        found = []
+        found, anew = [], replace(self, start=None)
         with progress.status("calibrating the probabilities"), warnings.catch_warnings():
             # Training the model has already warned.
             warnings.simplefilter("ignore")
             for rest, held in calibration_folds(fitted.labels, self.config.seed):
                 clusters = fitted.clusters and replace(fitted.clusters, labels=fitted.clusters.labels[rest])
-                of_fold = self.fit(train.take(rest), train.take(np.arange(0)), Progress(), clusters)
+                of_fold = anew.fit(train.take(rest), train.take(np.arange(0)), Progress(), clusters)
                 found.append(gather_scores(of_fold.model, train.take(held)))
         if found:
             labels = np.concatenate([labels for labels, _ in found])
@@ -121,8 +128,13 @@ class EstimatorTraining:
         width_of_own = {"embedding_dim": width} if network else {}
         config = self.config.model_copy(update={"batch_size": batch_size} | width_of_own)
         # Feature vectors are already standardised.
-        identity = None if data.images else Normalisation(data.sample_shape)
-        return build_trainee(config, data, network, subclasses, normalisation=identity)
+        normalisation = None if data.images else Normalisation(data.sample_shape)
+        if data.images and self.start is not None:
+            normalisation = copy.deepcopy(self.start.normalisation)
+        trainee = build_trainee(config, data, network, subclasses, normalisation=normalisation)
+        if self.start is not None:
+            trainee.start_from(self.start)
+        return trainee
 
     def _own_network(self, sample_shape: tuple[int, ...], groups: int) -> tuple[nn.Module | None, int]:
         """Return the user's network and its output width, or None and 0 if the network is built by name.

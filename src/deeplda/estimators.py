@@ -161,6 +161,11 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         up to five further networks are not trained on. Each of these trains on four fifths of the samples and scores
         the others, until there are 500 scores. A fit takes up to five times as long with fewer than 625 samples, and
         1.8 times as long from 2,500 samples on. Decisions are the same without it, unless `class_weight` is a dict.
+    warm_start : bool, default=False
+        Start from the weights of the previous fit, with its standardisation of the samples, instead of new ones; each
+        fit has its own learning-rate schedule. Classes, features and network must be the same. The further networks
+        for calibration always start with new weights. If samples are held out, pass an integer as `random_state`, so
+        that it is always the same ones.
     device : str, default="cpu"
         The device to train on: "cpu", "cuda", ..., or "auto" for CUDA if available. Predictions for feature vectors are
         always computed on the CPU.
@@ -182,7 +187,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         The trained model. Its class names are the labels as strings; `model_.card.parents` has the class of each
         subclass, and `model_.card.table` the encoding of a data frame.
     n_iter_ : int
-        Number of epochs trained.
+        Number of epochs of the last fit.
     loss_curve_ : list of float, of length n_iter_
         Mean loss of each epoch. Discriminant losses are usually negative.
     validation_scores_ : list of float, of length n_iter_
@@ -236,6 +241,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
         priors: ArrayLike | None = None,
         calibrate: bool = True,
+        warm_start: bool = False,
         device: str = "cpu",
         verbose: int = 0,
         random_state: int | np.random.RandomState | None = None,
@@ -269,6 +275,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         self.class_weight = class_weight
         self.priors = priors
         self.calibrate = calibrate
+        self.warm_start = warm_start
         self.device = device
         self.verbose = verbose
         self.random_state = random_state
@@ -278,12 +285,18 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         if unsupported:
             what = f"fit received {', '.join(unsupported)}, need only X and y"
             raise TypeError(f"{what}: use class_weight to weight classes; samples cannot be weighted")
-        self._forget()
-        inputs, targets, table = training_samples(self, X, y)
+        before = self.model_ if self.warm_start and self.__sklearn_is_fitted__() else None
+        if before is None:
+            self._forget()
+        inputs, targets, table = training_samples(self, X, y, before)
         if inputs.ndim not in (2, 4):
             needed = "2 axes for feature vectors or 4 for images"
             raise InputError(f"X has shape {inputs.shape}, need {needed}: reshape the samples")
-        self.classes_, labels = encode_labels(targets)
+        classes, labels = encode_labels(targets)
+        if before is not None:
+            self._require_same(classes, inputs.shape[1:])
+            self._forget(keep=("n_features_in_", "feature_names_in_"))
+        self.classes_ = classes
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         config = self._fit_config(seed)
         factors = self._prior_factors(labels)
@@ -298,7 +311,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         if split is not None:
             train, held_out = samples.take(split[0]), samples.take(split[1])
         own = None if isinstance(self.network, str) else self.network
-        training = EstimatorTraining(config, tuple(map(str, self.classes_)), own, self.embedding_dim, table)
+        training = EstimatorTraining(config, tuple(map(str, classes)), own, self.embedding_dim, table, before)
         progress = TerminalProgress() if self.verbose else Progress()
         try:
             fitted = training.fit(train, held_out if self.early_stopping else held_out.take(np.arange(0)), progress)
@@ -423,10 +436,21 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         """Return whether a fit has completed; `scalings_` is set last."""
         return hasattr(self, "scalings_")
 
-    def _forget(self) -> None:
+    def _forget(self, keep: tuple[str, ...] = ()) -> None:
         """Delete the results of an earlier fit, so that a failing fit does not leave a mixture of the two."""
         for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
-            delattr(self, name)
+            if name not in keep:
+                delattr(self, name)
+
+    def _require_same(self, classes: NDArray[Any], sample_shape: tuple[int, ...]) -> None:
+        """Raise InputError unless samples and classes are like those of the fit that `warm_start` continues."""
+        for what, now, before in (
+            ("classes", classes.tolist(), self.classes_.tolist()),
+            ("samples of shape", sample_shape, self.model_.card.sample_shape),
+        ):
+            if now != before:
+                found = f"warm_start continues a fit with {what} {before}, but there are now {now}"
+                raise InputError(f"{found}: set warm_start=False to start again")
 
     @property
     def _n_features_out(self) -> int:

@@ -18,6 +18,7 @@ from deeplda.errors import InputError, TrainingError, while_training
 from deeplda.model import Model, ModelCard, Normalisation, byte_sums
 from deeplda.model_card import LDA_PREDICTORS, PredictorName
 from deeplda.networks import StartsFromData, build_network, default_network, training_flops
+from deeplda.networks.inspection import first_mismatch
 from deeplda.predictors import Softmax
 from deeplda.sampling import stratified_sample
 from deeplda.subclasses import SubclassMap
@@ -53,6 +54,20 @@ class Classifier:
     criterion: nn.Module
     optimizer: torch.optim.Optimizer
     device: torch.device
+
+    def start_from(self, model: Model) -> None:
+        """Copy the weights of a trained model, and those of its softmax layer if both have one.
+
+        Raises InputError if its layers have other sizes.
+        """
+        found = model.network.state_dict()
+        if wrong := first_mismatch(self.model.network.state_dict(), found):
+            what = f"the network has other layers than the one to start from ({wrong})"
+            raise InputError(f"{what}: keep the settings of the network, or start with new weights")
+        self.model.network.load_state_dict(found)
+        if isinstance(self.head, nn.Linear) and "softmax" in model.card.predictors:
+            softmax = model._named_predictor("softmax")
+            self.head.load_state_dict({"weight": softmax.weight, "bias": softmax.bias})
 
     def step(self, inputs: Tensor, labels: Tensor, learning_rate: float) -> float:
         """Take one optimiser step and return the loss before it."""
