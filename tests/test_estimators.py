@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.special
 import torch
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_digits, load_iris, make_blobs
@@ -19,9 +20,11 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from torch import nn
 
+from deeplda.data.dataset import Part
 from deeplda.data.mapped_rows import MappedRows
 from deeplda.estimator_inputs import calibration_folds
 from deeplda.estimators import DeepLDAClassifier
+from deeplda.training.evaluation import calibrate_model, gather_scores
 from deeplda.training.trainee import Classifier
 
 # Decisions do not depend on calibration, which trains up to five more networks.
@@ -126,7 +129,7 @@ class TestAnswers:
         for calibrate in (True, False):
             classifier = DeepLDAClassifier(max_epochs=10, random_state=0, calibrate=calibrate).fit(*iris)
             np.testing.assert_allclose(
-                classifier.predict_log_proba(iris[0]), np.log(classifier.predict_proba(iris[0])), rtol=1e-7
+                classifier.predict_log_proba(iris[0]), np.log(classifier.predict_proba(iris[0])), rtol=1e-7, atol=1e-12
             )
             logs, scores = classifier.predict_log_proba(far), classifier.decision_function(far)
             assert np.isfinite(logs).all()
@@ -447,10 +450,6 @@ class TestLabelsAndClasses:
         with pytest.raises(ValueError, match="number of classes has to be greater than one; got 1 class"):
             DeepLDAClassifier().fit([[0.0], [1.0]], [1, 1])
 
-    def test_sample_weight_is_refused_with_a_word(self, iris):
-        with pytest.raises(TypeError, match=r"fit received sample_weight.*class_weight"):
-            DeepLDAClassifier().fit(*iris, sample_weight=np.ones(150))
-
     def test_sparse_is_refused(self, iris):
         sparse = pytest.importorskip("scipy.sparse")
         with pytest.raises(TypeError, match="Sparse data was passed"):
@@ -662,36 +661,146 @@ class TestPriors:
             DeepLDAClassifier(priors=priors).fit(*overlapping)
 
 
-class TestClassWeight:
-    @pytest.mark.parametrize("objective", ["lda", "cce"])
-    def test_a_dict_multiplies_the_odds(self, overlapping, objective):
-        rows, labels = overlapping
-        plain, ones, weighted = (
-            DeepLDAClassifier(objective=objective, class_weight=weight, **CALIBRATED).fit(rows, labels)
-            for weight in (None, {0: 1, 1: 1}, {0: 2.0, 1: 10.0})
-        )
-        np.testing.assert_array_equal(plain.decision_function(rows), ones.decision_function(rows))
-        calibrations = [classifier.model_.predictor.calibration for classifier in (plain, weighted)]
-        (beta, share), (again, _) = ((float(c.inverse_temperature), float(c.uniform_share)) for c in calibrations)
-        assert beta == again != 1
-        difference = weighted.decision_function(rows) - plain.decision_function(rows)
-        np.testing.assert_allclose(beta * difference, np.log(5), rtol=1e-6)
-        before, after = (
-            ((classifier.predict_proba(rows) - share / 2) / (1 - share)).clip(1e-12) for classifier in (plain, weighted)
-        )
-        clear = (before > 1e-6).all(1)
-        assert clear.any()
-        odds = [(p[:, 1] / p[:, 0])[clear] for p in (before, after)]
-        np.testing.assert_allclose(odds[1], 5 * odds[0], rtol=1e-4)
+class TestSampleWeight:
+    @pytest.mark.parametrize("parameters", [{}, {"objective": "cce"}, {"subclasses": 2}, {"early_stopping": True}])
+    def test_weight_zero_is_absence(self, iris, parameters):
+        """To the last bit: samples without weight are left out before anything else happens."""
+        weights = np.where(np.arange(150) % 4 == 0, 0.0, np.random.default_rng(0).uniform(0.2, 3, 150))
+        kept = weights > 0
+        weighted = DeepLDAClassifier(**parameters, **CALIBRATED).fit(*iris, sample_weight=weights)
+        left_out = DeepLDAClassifier(**parameters, **CALIBRATED).fit(iris[0][kept], iris[1][kept], weights[kept])
+        np.testing.assert_array_equal(weighted.predict_proba(iris[0]), left_out.predict_proba(iris[0]))
 
-    def test_a_dict_survives_a_new_class(self, overlapping):
+    def test_a_class_without_weight_is_absent(self, iris):
+        classifier = DeepLDAClassifier(**FAST).fit(*iris, sample_weight=(iris[1] != 1) * 1.0)
+        assert classifier.classes_.tolist() == [0, 2]
+
+    def test_equal_weights_change_nothing_but_rounding(self, iris):
+        plain = DeepLDAClassifier(**FAST).fit(*iris)
+        ones, halves = (DeepLDAClassifier(**FAST).fit(*iris, np.full(150, weight)) for weight in (1.0, 0.5))
+        np.testing.assert_array_equal(plain.decision_function(iris[0]), ones.decision_function(iris[0]))
+        np.testing.assert_allclose(plain.decision_function(iris[0]), halves.decision_function(iris[0]), rtol=1e-3)
+
+    @pytest.mark.parametrize("objective", ["lda", "cce", "gce", "joint"])
+    @pytest.mark.parametrize("predictor", ["hyperplanes", "classic_lda"])
+    def test_a_linear_network_in_one_batch_learns_as_from_repeated_samples(self, overlapping, objective, predictor):
+        """Without batch normalisation and dropout, weights and repetition differ only in rounding."""
         rows, labels = overlapping
-        model = DeepLDAClassifier(class_weight={1: 7.0}, **CALIBRATED).fit(rows, labels).model_
+        weights = np.random.default_rng(0).integers(0, 4, 200)
+        copies = np.repeat(np.arange(200), weights)
+        parameters = {
+            "network": nn.Linear(2, 2), "batch_size": 1000, "learning_rate": 0.01, "objective": objective,
+            "predictor": predictor, **FAST,
+        }  # fmt: skip
+        weighted = DeepLDAClassifier(**parameters).fit(rows, labels, weights)
+        repeated = DeepLDAClassifier(**parameters).fit(rows[copies], labels[copies])
+        np.testing.assert_allclose(weighted.loss_curve_, repeated.loss_curve_, rtol=1e-4)
+        np.testing.assert_allclose(weighted.predict_proba(rows), repeated.predict_proba(rows), rtol=1e-3)
+        np.testing.assert_allclose(weighted.xbar_, repeated.xbar_, rtol=1e-3, atol=1e-4)
+        if objective in ("lda", "joint"):
+            np.testing.assert_allclose(weighted.model_.statistics.counts, np.bincount(labels, weights))
+            np.testing.assert_allclose(weighted.mahalanobis(rows), repeated.mahalanobis(rows), rtol=1e-3)
+
+    def test_they_count_in_calibration(self, overlapping):
+        """Held-out samples with the weight of two calibrate like two samples."""
+        rows, labels = overlapping
+        weights = np.random.default_rng(0).integers(1, 4, 200).astype(float)
+        fitted = DeepLDAClassifier(**FAST).fit(rows, labels)
+        held_out = Part(rows, labels, weights=weights)
+        copies = np.repeat(np.arange(200), weights.astype(int))
+        found = []
+        for part in (held_out, Part(rows[copies], labels[copies])):
+            calibrate_model(fitted.model_, gather_scores(fitted.model_, part))
+            found.append([float(value) for value in fitted.model_.predictor.calibration.state_dict().values()][:2])
+        assert found[0] == pytest.approx(found[1], rel=1e-6)
+
+    def test_they_count_in_early_stopping(self, overlapping):
+        """If only samples of one class have weight, the accuracy is the fraction of them that is found."""
+        rows, labels = overlapping
+        weights = np.where(labels == 1, 1.0, 1e-9)
+        settings = {"early_stopping": True, "max_epochs": 3, "random_state": 0, "validation_fraction": 0.3}
+        classifier = DeepLDAClassifier(**settings).fit(rows, labels, weights)
+        assert all(score * 15 == pytest.approx(round(score * 15), abs=1e-5) for score in classifier.validation_scores_)
+
+    def test_metadata_routing(self, overlapping):
+        rows, labels = overlapping
+        weights = np.where(labels == 1, 9.0, 1.0)
+        with config_context(enable_metadata_routing=True):
+            estimator = DeepLDAClassifier(**FAST).set_fit_request(sample_weight=True)
+            pipeline = make_pipeline(PCA(2), estimator).fit(rows, labels, sample_weight=weights)
+        components = PCA(2).fit_transform(rows)
+        alone = DeepLDAClassifier(**FAST).fit(components, labels, weights)
+        np.testing.assert_array_equal(pipeline.predict_proba(rows), alone.predict_proba(components))
+
+    @pytest.mark.parametrize(
+        ("weights", "message"),
+        [
+            (np.full(150, -1.0), "Negative values in data passed to `sample_weight`"),
+            (np.full(150, np.nan), "contains NaN"),
+            (np.ones(149), r"sample_weight\.shape"),
+            (np.zeros(150), "Sample weights must contain at least one non-zero number"),
+        ],
+    )
+    def test_wrong_weights_are_refused(self, iris, weights, message):
+        with pytest.raises(ValueError, match=message):
+            DeepLDAClassifier().fit(*iris, sample_weight=weights)
+
+    def test_unbiased_covariances_have_no_weights(self, iris):
+        for parameters, weights in (({}, np.arange(150)), ({"class_weight": {1: 2.0}}, None)):
+            classifier = DeepLDAClassifier(scatter="dorfer", statistic="hotelling", **parameters)
+            with pytest.raises(ValueError, match="scatter is 'dorfer' but samples have weights"):
+                classifier.fit(*iris, sample_weight=weights)
+
+
+class TestClassWeight:
+    @pytest.mark.parametrize(
+        "parameters",
+        [
+            {},
+            {"objective": "cce"},
+            {"objective": "joint", "predictor": "classic_lda"},
+            {"subclasses": 2, "smallest_cluster": 5},
+            {"early_stopping": True, "scatter": "sum"},
+        ],
+    )
+    def test_a_dict_with_the_inverse_frequencies_is_balanced(self, overlapping, parameters):
+        rows, labels = overlapping
+        balanced, by_dict = (
+            DeepLDAClassifier(class_weight=weight, **parameters, **CALIBRATED).fit(rows, labels)
+            for weight in ("balanced", {0: 200 / (2 * 150), 1: 200 / (2 * 50)})
+        )
+        assert balanced.loss_curve_ == by_dict.loss_curve_
+        np.testing.assert_array_equal(balanced.predict_proba(rows), by_dict.predict_proba(rows))
+
+    @pytest.mark.parametrize("objective", ["lda", "cce", "gce", "joint"])
+    def test_they_are_sample_weights(self, overlapping, objective):
+        rows, labels = overlapping
+        by_class = DeepLDAClassifier(objective=objective, class_weight={1: 5.0}, **CALIBRATED).fit(rows, labels)
+        weights = np.where(labels == 1, 5.0, 1.0)
+        by_sample = DeepLDAClassifier(objective=objective, **CALIBRATED).fit(rows, labels, weights)
+        assert by_class.loss_curve_ == by_sample.loss_curve_
+        np.testing.assert_array_equal(by_class.predict_proba(rows), by_sample.predict_proba(rows))
+        plain = DeepLDAClassifier(objective=objective, **CALIBRATED).fit(rows, labels)
+        assert plain.loss_curve_ != by_class.loss_curve_
+        assert by_class.predict(rows).sum() > plain.predict(rows).sum()
+
+    def test_weights_of_one_are_none(self, overlapping):
+        rows, labels = overlapping
+        plain, ones = (
+            DeepLDAClassifier(class_weight=weight, **CALIBRATED).fit(rows, labels) for weight in (None, {0: 1, 1: 1.0})
+        )
+        np.testing.assert_array_equal(plain.predict_proba(rows), ones.predict_proba(rows))
+
+    @pytest.mark.parametrize("class_weight", ["balanced", {1: 7.0}])
+    def test_a_class_can_be_added(self, overlapping, class_weight):
+        rows, labels = overlapping
+        classifier = DeepLDAClassifier(class_weight=class_weight, **CALIBRATED).fit(rows, labels)
+        model = classifier.model_
+        totals = [100, 100] if class_weight == "balanced" else [150, 350]
+        np.testing.assert_allclose(model.statistics.counts, totals)
         before = model.predictor.calibration.state_dict()
         model.add_class(rows[:20] + 30, "far")
-        for name in model.card.predictors:
-            shift = model._named_predictor(name).prior_shift
-            np.testing.assert_allclose(shift, [0, np.log(7), 0])
+        np.testing.assert_allclose(model.statistics.counts, [*totals, 20])
         assert model.predictor.calibration.state_dict() == before
         assert (model.predict(rows[:20] + 30) == "far").all()
 
@@ -699,6 +808,10 @@ class TestClassWeight:
         rows, labels = overlapping
         classifiers = [DeepLDAClassifier(class_weight=w, **FAST).fit(rows, labels) for w in ({1: 3}, {0: 1.0, 1: 3.0})]
         np.testing.assert_array_equal(*(classifier.predict_proba(rows) for classifier in classifiers))
+
+    def test_labels_that_do_not_exist_are_refused(self, overlapping):
+        with pytest.raises(ValueError, match=r"The classes, \[0, 1\], are not in class_weight"):
+            DeepLDAClassifier(class_weight={7: 2.0}).fit(*overlapping)
 
     @pytest.mark.parametrize("predictor", ["hyperplanes", "classic_lda"])
     def test_balanced_finds_more_of_the_rare_class(self, overlapping, predictor):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import assert_all_finite, check_consistent_length, column_or_1d
+from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import validate_data
 from torch import nn
 
@@ -125,9 +127,10 @@ class Standardisation(NamedTuple):
     scale: NDArray[np.float64]
 
     @classmethod
-    def of(cls, inputs: Any) -> Self:
-        """Return the standardisation of these samples; constant features are only centred."""
-        scaler = StandardScaler().fit(np.asarray(inputs, dtype=np.float64))
+    def of(cls, part: Part) -> Self:
+        """Return the standardisation of these samples, with their weights; constant features are only centred."""
+        inputs = np.asarray(part.inputs, dtype=np.float64)
+        scaler = StandardScaler().fit(inputs, sample_weight=part.weights)
         return cls(scaler.mean_, scaler.scale_)
 
     @classmethod
@@ -154,21 +157,59 @@ def loop_part(part: Part, standardisation: Standardisation | None) -> Part:
         inputs = standardisation(inputs)
     elif inputs.dtype != np.uint8:
         inputs = inputs.astype(np.float32, copy=False)
-    return Part(np.ascontiguousarray(inputs), part.labels)
+    return replace(part, inputs=np.ascontiguousarray(inputs))
 
 
-def prior_factors(priors: ArrayLike, frequencies: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the factors of the odds of the classes, (C,), if they have these priors instead of their frequencies (C,).
+def weighted_part(part: Part, class_weight: object, classes: NDArray[Any]) -> Part:
+    """Return the samples with their weights times those of their classes; without weights if all of them are 1.
 
-    Raises InputError unless there is a positive prior for each class.
+    Raises InputError unless `class_weight` is None, "balanced", or a dict of positive weights by label.
     """
-    found = np.asarray(priors)
-    numbers = found.dtype.kind in "buif" and found.shape == frequencies.shape
-    if not numbers or not (np.isfinite(found) & (found > 0)).all():
-        need = f"{len(frequencies)} positive numbers, in the order of classes_"
-        raise InputError(f"priors is {priors!r}", need=need, do="give very rare classes a small prior")
-    factors: NDArray[np.float64] = (found / found.sum()) / (frequencies / frequencies.sum())
-    return factors
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        part = part.balanced()
+    elif isinstance(class_weight, Mapping):
+        given = dict(class_weight)
+        factors = np.asarray(compute_class_weight(given, classes=classes, y=classes[part.labels]), dtype=np.float64)
+        if not (np.isfinite(factors) & (factors > 0)).all():
+            raise InputError(f"class_weight must contain positive finite numbers, got {given!r}")
+        weights = factors[part.labels]
+        part = replace(part, weights=weights if part.weights is None else part.weights * weights)
+    elif class_weight is not None:
+        raise InputError(f'class_weight must be None, "balanced" or a dict, got {class_weight!r}')
+    return replace(part, weights=None) if part.weights is not None and (part.weights == 1).all() else part
+
+
+class ClassShares(NamedTuple):
+    """Class probabilities, each (C,).
+
+    Attributes:
+        counted: the share of each class in the samples.
+        weighted: its share in their weights.
+        wanted: its prior: the one that the user gave, or else the weighted share.
+    """
+
+    counted: NDArray[np.float64]
+    weighted: NDArray[np.float64]
+    wanted: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, part: Part, priors: ArrayLike | None) -> Self:
+        """Return the shares of a training set. Raises InputError unless there is a positive prior for each class."""
+        counts, sums = (np.bincount(part.labels, weights).astype(np.float64) for weights in (None, part.weights))
+        found = sums if priors is None else np.asarray(priors)
+        numbers = found.dtype.kind in "buif" and found.shape == counts.shape
+        if not numbers or not (np.isfinite(found) & (found > 0)).all():
+            need = f"{len(counts)} positive numbers, in the order of classes_"
+            raise InputError(f"priors is {priors!r}", need=need, do="give very rare classes a small prior")
+        return cls(counts / counts.sum(), sums / sums.sum(), found / found.sum())
+
+    def factors(self, predictor: str) -> NDArray[np.float64]:
+        """Return the factors of the odds, (C,), with which a predictor decides for the wanted shares.
+
+        Classic LDA and softmax have the weighted shares as priors. The scores of hyperplanes and nearest mean have none
+        of their own, and suit the shares in the samples.
+        """
+        return self.wanted / (self.weighted if predictor in ("classic_lda", "softmax") else self.counted)
 
 
 def layer_text(sizes: object) -> str | None:

@@ -21,7 +21,7 @@ from deeplda.networks.inspection import output_width
 from deeplda.sampling import sufficient_batch_size
 from deeplda.subclasses import Clusters
 from deeplda.training.config import LDA_OBJECTIVES, FitConfig
-from deeplda.training.evaluation import calibrate_model, gather_scores
+from deeplda.training.evaluation import ScoredSamples, calibrate_model, gather_scores
 from deeplda.training.loop import run_epochs
 from deeplda.training.metrics import EpochRow
 from deeplda.training.progress import Progress
@@ -65,9 +65,7 @@ class EstimatorTraining:
         """
         config, standardisation, are_rows = self.config, None, train.inputs.ndim == 2
         if are_rows and self.table is None:
-            standardisation = (
-                Standardisation.of(train.inputs) if self.start is None else Standardisation.in_model(self.start)
-            )
+            standardisation = Standardisation.of(train) if self.start is None else Standardisation.in_model(self.start)
         prepared, nothing = loop_part(train, standardisation), np.arange(0)
         data = Data(
             name="arrays",
@@ -91,7 +89,7 @@ class EstimatorTraining:
             model.cpu().double()
         if standardisation is not None:
             model.normalisation.set(standardisation.mean, standardisation.scale)
-        trainee.fit_predictors(Part(train.inputs, data.train.labels))
+        trainee.fit_predictors(replace(train, labels=data.train.labels))
         if are_rows:
             model.cpu()
         return Fitted(model, data.train.labels, clusters, [row for row in run.rows if isinstance(row, EpochRow)])
@@ -102,8 +100,7 @@ class EstimatorTraining:
         The networks of the folds always start with new weights, which no held-out sample has influenced.
         """
         if len(held_out):
-            labels, scores = gather_scores(fitted.model, held_out)
-            calibrate_model(fitted.model, scores, labels)
+            calibrate_model(fitted.model, gather_scores(fitted.model, held_out))
             return
         found, anew = [], replace(self, start=None)
         with progress.status("calibrating the probabilities"), warnings.catch_warnings():
@@ -114,10 +111,7 @@ class EstimatorTraining:
                 of_fold = anew.fit(train.take(rest), train.take(np.arange(0)), Progress(), clusters)
                 found.append(gather_scores(of_fold.model, train.take(held)))
         if found:
-            labels = np.concatenate([labels for labels, _ in found])
-            names = fitted.model.card.predictors
-            scores = {name: np.concatenate([of_fold[name] for _, of_fold in found]) for name in names}
-            calibrate_model(fitted.model, scores, labels)
+            calibrate_model(fitted.model, ScoredSamples.joined(found))
 
     def _trainee(self, data: Data, clusters: Clusters | None) -> Classifier:
         subclasses = clusters.map if clusters else None

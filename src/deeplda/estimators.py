@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -11,12 +12,11 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.class_weight import compute_class_weight
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 from torch import Tensor, nn
 
 from deeplda.classical.class_labels import encode_labels
-from deeplda.core.options import Scatter, StatisticName, check_integer
+from deeplda.core.options import Scatter, StatisticName, check_integer, check_unweighted
 from deeplda.data.dataset import Part
 from deeplda.data.mapped_rows import MappedRows, is_mapped
 from deeplda.errors import InputError, code_not_run
@@ -33,15 +33,16 @@ from deeplda.estimator_files import (
     write_classifier,
 )
 from deeplda.estimator_inputs import (
+    ClassShares,
     Split,
     build_own,
     code_name,
     hold_out,
     hold_out_few,
     layer_text,
-    prior_factors,
     samples_like_training,
     training_samples,
+    weighted_part,
 )
 from deeplda.estimator_training import EstimatorTraining, Fitted
 from deeplda.io import expanded
@@ -146,21 +147,20 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         Number of epochs to wait for an improvement in accuracy, counted after the learning rate has fallen to half
         its peak.
     class_weight : None, "balanced" or dict, default=None
-        With "balanced", all classes have the same weight in the objective and in the decisions. A dict {label: weight}
-        multiplies the priors by the weights, as if costs or class frequencies differed by these factors; training and
-        calibration do not change. Missing labels have weight 1. Without weights, the priors are equal for hyperplanes
-        and nearest mean, and the class frequencies for classic LDA and softmax.
+        Weights of the classes, by which the weights of their samples are multiplied; labels that are not in the dict
+        have weight 1. "balanced" means n / (n_classes * n_c) for a class with n_c of the n samples, so that all classes
+        have the same weight. Weights change what is learned; to change only the decisions, pass `priors`.
     priors : array-like of shape (n_classes,), default=None
         The class probabilities where the classifier is used, in the order of `classes_`; they are divided by their sum.
-        None means the class frequencies of the training samples. The odds of each class are multiplied by its prior and
-        divided by its frequency, which changes the decisions and the probabilities, but not the training or the
-        calibration.
+        None means the class frequencies of the training samples, counted with all weights. The odds of each class are
+        multiplied by its prior and divided by its frequency, which changes the decisions and the probabilities, but
+        not the training or the calibration.
     calibrate : bool, default=True
         Calibrate the probabilities on samples that the network was not trained on: the samples held out for early
         stopping; otherwise, from 10,000 samples on, 1,000 samples that are held out for this; otherwise, samples that
         up to five further networks are not trained on. Each of these trains on four fifths of the samples and scores
         the others, until there are 500 scores. A fit takes up to five times as long with fewer than 625 samples, and
-        1.8 times as long from 2,500 samples on. Decisions are the same without it, unless `class_weight` is a dict.
+        1.8 times as long from 2,500 samples on. Decisions are the same without it, unless `priors` are given.
     warm_start : bool, default=False
         Start from the weights of the previous fit, with its standardisation of the samples, instead of new ones; each
         fit has its own learning-rate schedule. Classes, features and network must be the same. The further networks
@@ -280,11 +280,20 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         self.verbose = verbose
         self.random_state = random_state
 
-    def fit(self, X: ArrayLike, y: ArrayLike, **unsupported: object) -> Self:
-        """Train on samples X, (n, features) or (n, channels, height, width), with labels y, (n,)."""
-        if unsupported:
-            what = f"fit received {', '.join(unsupported)}, need only X and y"
-            raise TypeError(f"{what}: use class_weight to weight classes; samples cannot be weighted")
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Train the network and fit the predictor.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or (n_samples, channels, height, width)
+            Samples.
+        y : array-like of shape (n_samples,)
+            Labels.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights >= 0. A sample of weight 2 counts as two samples in the objective, in the standardisation of feature
+            vectors, in the predictors, in the calibration and in the accuracy for early stopping; a sample of weight 0
+            is left out. Batches, subclasses and the fraction held out do not depend on the weights.
+        """
         before = self.model_ if self.warm_start and self.__sklearn_is_fitted__() else None
         if before is None:
             self._forget()
@@ -292,6 +301,10 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         if inputs.ndim not in (2, 4):
             needed = "2 axes for feature vectors or 4 for images"
             raise InputError(f"X has shape {inputs.shape}, need {needed}: reshape the samples")
+        weights = None
+        if sample_weight is not None:
+            weights = _check_sample_weight(sample_weight, inputs, dtype=np.float64, ensure_non_negative=True)
+            inputs, targets, weights = inputs[weights > 0], targets[weights > 0], weights[weights > 0]
         classes, labels = encode_labels(targets)
         if before is not None:
             self._require_same(classes, inputs.shape[1:])
@@ -299,10 +312,13 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         self.classes_ = classes
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         config = self._fit_config(seed)
-        factors = self._prior_factors(labels)
         # Images in a file stay there, unless the loop needs them in another precision.
         stays = inputs.ndim == 4 and inputs.dtype != np.float64 and is_mapped(inputs)
-        samples = Part(MappedRows(inputs) if stays else inputs, labels)
+        samples = Part(MappedRows(inputs) if stays else inputs, labels, weights=weights)
+        samples = weighted_part(samples, self.class_weight, classes)
+        if samples.weights is not None:
+            check_unweighted(config.scatter)
+        shares = ClassShares.of(samples, self.priors)
         train, held_out = samples, samples.take(np.arange(0))
         if self.early_stopping:
             split: Split | None = hold_out(labels, self.validation_fraction, seed)
@@ -319,7 +335,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
                 training.calibrate(fitted, train, held_out, progress)
         finally:
             progress.close()
-        self._finish(fitted, train, factors)
+        self._finish(fitted, train, shares)
         return self
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
@@ -466,7 +482,6 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         settings |= {
             "network": self.network if isinstance(self.network, str) else None,
             "hidden_layer_sizes": layer_text(self.hidden_layer_sizes),
-            "class_weight": "balanced" if _is_balanced(self.class_weight) else None,
             "epochs": int(self.max_epochs),
             "patience": int(self.n_iter_no_change) if self.early_stopping else None,
             "batch_size": int(self.batch_size),
@@ -479,22 +494,8 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             raise InputError(f"predictor must be None or one of {', '.join(choices)}, got {self.predictor!r}")
         return config
 
-    def _prior_factors(self, labels: NDArray[np.int64]) -> NDArray[np.float64] | None:
-        """Return the factors of the odds of the classes, (C,), or None without a dict of class weights and priors."""
-        if self.priors is not None:
-            return prior_factors(self.priors, np.bincount(labels).astype(np.float64))
-        if self.class_weight is None or _is_balanced(self.class_weight):
-            return None
-        if not isinstance(self.class_weight, Mapping):
-            raise InputError(f'class_weight must be None, "balanced" or a dict, got {self.class_weight!r}')
-        given = dict(self.class_weight)
-        weights = compute_class_weight(given, classes=self.classes_, y=self.classes_[labels])
-        if not (np.isfinite(weights) & (weights > 0)).all():
-            raise InputError(f"class_weight must contain positive finite numbers, got {given!r}")
-        return np.asarray(weights, dtype=np.float64)
-
-    def _finish(self, fitted: Fitted, train: Part, factors: NDArray[np.float64] | None) -> None:
-        """Store the model and its coordinates, and shift the priors of its predictors by the factors of the classes."""
+    def _finish(self, fitted: Fitted, train: Part, shares: ClassShares) -> None:
+        """Store the model and its coordinates, and shift the priors of its predictors to the wanted shares."""
         model, card = fitted.model, fitted.model.card
         update: dict[str, object] = {}
         if self.network is not None and not isinstance(self.network, str):
@@ -502,15 +503,15 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         if self.predictor in card.predictors:
             update["predictors"] = (self.predictor, *(name for name in card.predictors if name != self.predictor))
         model.card = card.model_copy(update=update)
-        if factors is not None:
-            for name in card.predictors:
-                model._named_predictor(name).shift_priors(factors[list(card.subclass_map.parents)].tolist())
+        for name in card.predictors:
+            factors = shares.factors(name)[list(card.subclass_map.parents)]
+            model._named_predictor(name).shift_priors(factors.tolist())
         self.model_, self.n_iter_ = model, len(fitted.epochs)
         self.loss_curve_ = [row.loss for row in fitted.epochs]
         if self.early_stopping:
             validations = (row.validation for row in fitted.epochs)
-            self.validation_scores_ = [scores.accuracy for scores in validations if isinstance(scores, Scores)]
-        statistics = model.statistics or gather_statistics(model, Part(train.inputs, fitted.labels))
+            self.validation_scores_ = [scores.score for scores in validations if isinstance(scores, Scores)]
+        statistics = model.statistics or gather_statistics(model, replace(train, labels=fitted.labels))
         self.xbar_ = (statistics.counts @ statistics.means / statistics.counts.sum()).numpy()
         # Turn rows with ascending eigenvalues into columns with the strongest first.
         self.scalings_ = discriminant_directions(statistics, card.alpha, card.lam).flip(0).T.contiguous().numpy()
@@ -527,10 +528,6 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         blocks = [inputs[start : start + _BLOCK] for start in range(0, len(inputs), _BLOCK)]
         padded = [np.pad(block, ((0, _BLOCK - len(block)), (0, 0)), mode="edge") for block in blocks]
         return np.concatenate([self.model_._collect(function, block) for block in padded])[: len(inputs)]
-
-
-def _is_balanced(class_weight: object) -> bool:
-    return isinstance(class_weight, str) and class_weight == "balanced"
 
 
 def __getattr__(name: str) -> type[DeepLDAClassifier]:
