@@ -103,22 +103,24 @@ class Ours:
         torch.manual_seed(0)
         nothing = part.take(np.arange(0))
         data = Data("random", part, nothing, nothing, tuple(map(str, range(CLASSES))))
-        config = RunConfig(network="dorfernet", alpha=0.6, statistic="smallest", learning_rate=RATE, batch_size=BATCH)
+        config = RunConfig(
+            network="dorfernet", alpha=0.6, statistic="smallest", learning_rate=RATE, batch_size=BATCH, flip=True
+        )
         self.trainee = build_trainee(config, data)
         self.trainee.trained.train()
-        self.source = BatchSource(part, self.trainee.device, flip=True)
+        self.source = BatchSource(part, self.trainee.device, config)
         self.places = map(np.array, StratifiedBatchSampler(part.labels, BATCH))
 
     def step(self) -> tuple[float, float, float]:
         """Seconds of the step, of getting the batch, and, measured apart, of the loss with its gradient."""
         start = time.perf_counter()
-        inputs, labels = self.source.batch(next(self.places), 0)
+        batch = self.source.batch(next(self.places), 0)
         data = time.perf_counter() - start
-        self.trainee.step(inputs, labels, RATE)
+        self.trainee.step(batch, RATE)
         step = time.perf_counter() - start
         features = torch.randn(BATCH, CLASSES, requires_grad=True)
         before = time.perf_counter()
-        self.trainee.criterion(features, labels).backward()
+        self.trainee.criterion(features, batch.labels).backward()
         return step, data, time.perf_counter() - before
 
 

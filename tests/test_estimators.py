@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.special
 import torch
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_digits, load_iris, make_blobs
@@ -20,9 +21,12 @@ from sklearn.pipeline import make_pipeline
 from torch import nn
 
 from deeplda.batch_rule import SmallBatchWarning
+from deeplda.data.dataset import Part
 from deeplda.data.mapped_rows import MappedRows
 from deeplda.estimator_inputs import calibration_folds
 from deeplda.estimators import DeepLDAClassifier
+from deeplda.training.evaluation import calibrate_model, gather_scores
+from deeplda.training.trainee import Classifier
 
 # Decisions do not depend on calibration, which trains up to five more networks.
 FAST = {"max_epochs": 10, "random_state": 0, "calibrate": False}
@@ -105,7 +109,8 @@ class TestAmongScikitLearn:
 class TestAnswers:
     def test_a_row_answers_the_same_in_any_company(self, fitted, iris):
         rows = np.concatenate([iris[0], iris[0] + 0.01])
-        for method in (fitted.decision_function, fitted.predict_proba, fitted.transform):
+        methods = ("decision_function", "predict_proba", "predict_log_proba", "mahalanobis", "transform")
+        for method in (getattr(fitted, name) for name in methods):
             together = method(rows)
             np.testing.assert_array_equal(np.concatenate([method(row[None]) for row in rows[::37]]), together[::37])
             np.testing.assert_array_equal(method(rows[5:90]), together[5:90])
@@ -119,6 +124,35 @@ class TestAnswers:
         sharpened = scipy.special.softmax(beta * scores, axis=1)
         np.testing.assert_allclose(probabilities, (1 - share) * sharpened + share / 3)
         assert fitted.model_.predict(iris[0]).tolist() == fitted.predict(iris[0]).astype(str).tolist()
+
+    def test_log_probabilities_do_not_underflow(self, iris):
+        far = iris[0] + np.array([0, 0, 1e4, 1e4])
+        for calibrate in (True, False):
+            classifier = DeepLDAClassifier(max_epochs=10, random_state=0, calibrate=calibrate).fit(*iris)
+            np.testing.assert_allclose(
+                classifier.predict_log_proba(iris[0]), np.log(classifier.predict_proba(iris[0])), rtol=1e-7, atol=1e-12
+            )
+            logs, scores = classifier.predict_log_proba(far), classifier.decision_function(far)
+            assert np.isfinite(logs).all()
+            np.testing.assert_allclose(scipy.special.logsumexp(logs, axis=1), 0, atol=1e-9)
+            assert (logs.argmax(1) == scores.argmax(1)).all()
+        # Without calibration, the probabilities are the softmax of the scores, most of which underflow.
+        assert (classifier.predict_proba(far) == 0).mean() > 0.5
+        np.testing.assert_allclose(logs, scipy.special.log_softmax(scores, axis=1))
+
+    def test_distances_to_the_nearest_class(self, fitted, iris):
+        embedding = fitted.model_.transform(iris[0])
+        means = np.stack([embedding[iris[1] == c].mean(0) for c in range(3)])
+        centred = embedding - means[iris[1]]
+        inverse = np.linalg.inv(centred.T @ centred / 150)
+        differences = embedding[:, None] - means
+        squares = np.einsum("ncd,de,nce->nc", differences, inverse, differences)
+        np.testing.assert_allclose(fitted.mahalanobis(iris[0]), np.sqrt(squares.min(1)), rtol=1e-6)
+        assert fitted.mahalanobis(iris[0] + 30).min() > fitted.mahalanobis(iris[0]).max()
+
+    def test_distances_need_statistics(self, iris):
+        with pytest.raises(ValueError, match="no statistics of its training set"):
+            DeepLDAClassifier(objective="cce", **FAST).fit(*iris).mahalanobis(iris[0])
 
     @pytest.mark.parametrize("before", [True, False])
     def test_a_fit_that_fails_leaves_nothing_fitted(self, iris, before):
@@ -293,9 +327,52 @@ class TestOwnNetworks:
         with pytest.raises(ValueError, match=message):
             DeepLDAClassifier(network=network).fit(*iris)
 
+    @pytest.mark.parametrize("option", [{"hidden_layer_sizes": (8,)}, {"dropout": 0.1}])
+    @pytest.mark.parametrize("network", [nn.Linear(4, 3), drawn, "deeplda.networks:MLP"])
+    def test_they_have_their_own_layers(self, iris, network, option):
+        with pytest.raises(ValueError, match=rf"{next(iter(option))} is .* has its own layers: omit"):
+            DeepLDAClassifier(network=network, **option, **FAST).fit(*iris)
+
     def test_a_width_that_does_not_agree_is_refused(self, iris):
         with pytest.raises(ValueError, match="3 outputs, but embedding_dim is 4"):
             DeepLDAClassifier(network=nn.Linear(4, 3), embedding_dim=4).fit(*iris)
+
+
+class TestHiddenLayers:
+    def test_the_default_is_128_twice_with_dropout(self, iris):
+        plain = DeepLDAClassifier(**FAST).fit(*iris)
+        stated = DeepLDAClassifier(hidden_layer_sizes=(128, 128), dropout=0.5, **FAST).fit(*iris)
+        np.testing.assert_array_equal(plain.decision_function(iris[0]), stated.decision_function(iris[0]))
+
+    @pytest.mark.parametrize("sizes", [(), (9,), [7, 5, 3], np.array([6, 4])])
+    def test_sizes(self, iris, sizes, tmp_path):
+        classifier = DeepLDAClassifier(hidden_layer_sizes=sizes, dropout=np.float64(0.25), **FAST).fit(*iris)
+        linear = [m for m in classifier.model_.network.hidden if isinstance(m, nn.Linear)]
+        assert [layer.out_features for layer in linear] == list(sizes)
+        assert {m.p for m in classifier.model_.network.modules() if isinstance(m, nn.Dropout)} <= {0.25}
+        assert classifier.model_.card.hidden_layer_sizes == tuple(sizes)
+        classifier.save(tmp_path / "saved")
+        loaded = DeepLDAClassifier.load(tmp_path / "saved")
+        assert loaded.get_params()["hidden_layer_sizes"] == tuple(sizes)
+        np.testing.assert_array_equal(loaded.predict_proba(iris[0]), classifier.predict_proba(iris[0]))
+
+    @pytest.mark.parametrize(
+        ("parameters", "message"),
+        [
+            ({"hidden_layer_sizes": (5, 0)}, "each of hidden_layer_sizes must be an integer of at least 1, got 0"),
+            ({"hidden_layer_sizes": (2.5,)}, "each of hidden_layer_sizes .*2.5"),
+            ({"hidden_layer_sizes": 100}, "hidden_layer_sizes is 100, need a tuple of integers"),
+            ({"hidden_layer_sizes": "100"}, "hidden_layer_sizes is '100', need a tuple of integers"),
+            ({"dropout": 1.0}, "dropout is 1.0"),
+        ],
+    )
+    def test_wrong_values_are_refused(self, iris, parameters, message):
+        with pytest.raises(ValueError, match=message):
+            DeepLDAClassifier(**parameters).fit(*iris)
+
+    def test_images_have_none(self, images):
+        with pytest.raises(ValueError, match=r"dropout is 0\.1, but convnet-small has fixed hidden layers"):
+            DeepLDAClassifier(dropout=0.1, **FAST).fit(*images)
 
 
 class TestSettings:
@@ -374,10 +451,6 @@ class TestLabelsAndClasses:
         with pytest.raises(ValueError, match="number of classes has to be greater than one; got 1 class"):
             DeepLDAClassifier().fit([[0.0], [1.0]], [1, 1])
 
-    def test_sample_weight_is_refused_with_a_word(self, iris):
-        with pytest.raises(TypeError, match=r"fit received sample_weight.*class_weight"):
-            DeepLDAClassifier().fit(*iris, sample_weight=np.ones(150))
-
     def test_sparse_is_refused(self, iris):
         sparse = pytest.importorskip("scipy.sparse")
         with pytest.raises(TypeError, match="Sparse data was passed"):
@@ -429,12 +502,12 @@ class TestCalibration:
         assert -0.1 < excess[1] < 0.02 < 0.15 < excess[0]
 
     def test_samples_held_out_for_early_stopping_are_enough(self, iris, monkeypatch):
-        monkeypatch.setattr("deeplda.estimators.calibration_folds", None)
+        monkeypatch.setattr("deeplda.estimator_training.calibration_folds", None)
         classifier = DeepLDAClassifier(early_stopping=True, max_epochs=3, random_state=0).fit(*iris)
         assert classifier.model_.calibrated_on == 15
 
     def test_a_large_set_spares_some_samples(self, iris, monkeypatch):
-        monkeypatch.setattr("deeplda.estimators.calibration_folds", None)
+        monkeypatch.setattr("deeplda.estimator_training.calibration_folds", None)
         monkeypatch.setattr("deeplda.estimator_inputs._MANY_SAMPLES", 150)
         monkeypatch.setattr("deeplda.estimator_inputs._HELD_OUT", 30)
         classifier = DeepLDAClassifier(**CALIBRATED).fit(*iris)
@@ -464,36 +537,272 @@ class TestCalibration:
         np.testing.assert_allclose(classifier.predict_proba([[0.5]]).sum(), 1)
 
 
-class TestClassWeight:
-    @pytest.mark.parametrize("objective", ["lda", "cce"])
-    def test_a_dict_multiplies_the_odds(self, overlapping, objective):
-        rows, labels = overlapping
-        plain, ones, weighted = (
-            DeepLDAClassifier(objective=objective, class_weight=weight, **CALIBRATED).fit(rows, labels)
-            for weight in (None, {0: 1, 1: 1}, {0: 2.0, 1: 10.0})
-        )
-        np.testing.assert_array_equal(plain.decision_function(rows), ones.decision_function(rows))
-        calibrations = [classifier.model_.predictor.calibration for classifier in (plain, weighted)]
-        (beta, share), (again, _) = ((float(c.inverse_temperature), float(c.uniform_share)) for c in calibrations)
-        assert beta == again != 1
-        difference = weighted.decision_function(rows) - plain.decision_function(rows)
-        np.testing.assert_allclose(beta * difference, np.log(5), rtol=1e-6)
-        before, after = (
-            ((classifier.predict_proba(rows) - share / 2) / (1 - share)).clip(1e-12) for classifier in (plain, weighted)
-        )
-        clear = (before > 1e-6).all(1)
-        assert clear.any()
-        odds = [(p[:, 1] / p[:, 0])[clear] for p in (before, after)]
-        np.testing.assert_allclose(odds[1], 5 * odds[0], rtol=1e-4)
+# Steps so small that the weights stay as they are.
+STILL = {"learning_rate": 1e-30, "weight_decay": 0.0, "calibrate": False, "max_epochs": 2, "warm_start": True}
 
-    def test_a_dict_survives_a_new_class(self, overlapping):
+
+class TestWarmStart:
+    @pytest.mark.parametrize("parameters", [{}, {"objective": "cce", "embedding_dim": 5}, {"objective": "joint"}])
+    def test_the_next_fit_starts_where_the_last_one_ended(self, iris, parameters):
+        """Without batch normalisation, a fit without steps leaves the model as it is, whatever rows it sees."""
+        network = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, parameters.get("embedding_dim", 3)))
+        classifier = DeepLDAClassifier(network=network, max_epochs=10, random_state=0, **parameters).fit(*iris)
+        before = classifier.model_
+        classifier.set_params(**STILL).fit(iris[0][::2], iris[1][::2])
+        after = classifier.model_
+        assert before is not after
+        np.testing.assert_array_equal(after.transform(iris[0]), before.transform(iris[0]))
+        for name in after.card.predictors:
+            if name == "softmax":
+                assert torch.equal(after.predictors[name].weight, before.predictors[name].weight)
+        classifier.set_params(warm_start=False).fit(*iris)
+        assert not np.allclose(classifier.model_.transform(iris[0]), before.transform(iris[0]))
+
+    def test_batch_normalisation_and_images(self, images):
+        pixels, labels = images
+        classifier = DeepLDAClassifier(max_epochs=3, random_state=0, calibrate=False).fit(pixels, labels)
+        before = classifier.model_
+        classifier.set_params(**STILL).fit(pixels[::2] * 0.9, labels[::2])
+        for name, parameter in classifier.model_.network.named_parameters():
+            assert torch.equal(parameter, before.network.get_parameter(name))
+        assert torch.equal(classifier.model_.normalisation.mean, before.normalisation.mean)
+
+    def test_the_loss_goes_on_from_where_it_was(self, iris):
+        classifier = DeepLDAClassifier(max_epochs=20, dropout=0.0, warm_start=True, random_state=0, calibrate=False)
+        first = classifier.fit(*iris).loss_curve_
+        second = classifier.fit(*iris).loss_curve_
+        assert len(first) == len(second) == classifier.n_iter_ == 20
+        assert second[0] == pytest.approx(first[-1], rel=0.02)
+        assert second[-1] < first[-1] < first[0]
+
+    def test_networks_for_calibration_start_anew(self, iris, monkeypatch):
+        starts = []
+        start_from = Classifier.start_from
+        monkeypatch.setattr(Classifier, "start_from", lambda *both: (starts.append(both), start_from(*both)))
+        classifier = DeepLDAClassifier(max_epochs=2, warm_start=True, random_state=0).fit(*iris)
+        before = classifier.model_
+        assert not starts
+        assert classifier.fit(*iris).model_.calibrated_on == 150
+        assert [model for _, model in starts] == [before]
+
+    def test_other_samples_are_refused_and_the_fit_is_kept(self, iris, images):
+        classifier = DeepLDAClassifier(warm_start=True, **FAST).fit(*iris)
+        before = classifier.decision_function(iris[0])
+        with pytest.raises(ValueError, match=r"continues a fit with classes \[0, 1, 2\], but there are now \[0, 1\]"):
+            classifier.fit(iris[0][:100], iris[1][:100])
+        with pytest.raises(ValueError, match="X has 3 features, but DeepLDAClassifier is expecting 4"):
+            classifier.fit(iris[0][:, :3], iris[1])
+        np.testing.assert_array_equal(classifier.decision_function(iris[0]), before)
+        of_images = DeepLDAClassifier(warm_start=True, **FAST | {"max_epochs": 1}).fit(*images)
+        with pytest.raises(ValueError, match=r"samples of shape \(1, 8, 8\), but there are now \(1, 8, 7\)"):
+            of_images.fit(images[0][..., :7], images[1])
+
+    def test_another_network_is_refused(self, iris):
+        classifier = DeepLDAClassifier(warm_start=True, **FAST).fit(*iris)
+        with pytest.raises(ValueError, match=r"other layers than the one to start from \('hidden.0.weight'"):
+            classifier.set_params(hidden_layer_sizes=(5,)).fit(*iris)
+
+    def test_a_loaded_classifier_goes_on(self, iris, tmp_path):
+        first = DeepLDAClassifier(max_epochs=5, random_state=0, calibrate=False, warm_start=True).fit(*iris)
+        first.save(tmp_path / "saved")
+        loaded = DeepLDAClassifier.load(tmp_path / "saved")
+        np.testing.assert_array_equal(
+            *(classifier.fit(*iris).decision_function(iris[0]) for classifier in (first, loaded))
+        )
+
+
+def odds(classifier, rows):
+    """The odds of the second of two classes, from the part of the probabilities that the scores decide."""
+    share = float(classifier.model_.predictor.calibration.uniform_share)
+    sharpened = (classifier.predict_proba(rows) - share / 2) / (1 - share)
+    return sharpened[:, 1] / sharpened[:, 0]
+
+
+class TestPriors:
+    @pytest.mark.parametrize(
+        "parameters",
+        [{}, {"objective": "cce"}, {"predictor": "classic_lda"}, {"subclasses": 2, "smallest_cluster": 5}],
+    )
+    def test_odds_are_those_of_bayes_with_other_class_frequencies(self, overlapping, parameters):
+        """150 samples of the first class and 50 of the second have the priors 3/4 and 1/4."""
         rows, labels = overlapping
-        model = DeepLDAClassifier(class_weight={1: 7.0}, **CALIBRATED).fit(rows, labels).model_
+        plain, other = (
+            DeepLDAClassifier(priors=priors, **parameters, **CALIBRATED).fit(rows, labels)
+            for priors in (None, [0.9, 0.1])
+        )
+        assert plain.loss_curve_ == other.loss_curve_
+        assert plain.model_.predictor.calibration.state_dict() == other.model_.predictor.calibration.state_dict()
+        before, after = odds(plain, rows), odds(other, rows)
+        clear = (before > 1e-6) & (before < 1e6)
+        assert clear.sum() > 50
+        np.testing.assert_allclose(after[clear], before[clear] * (0.1 / 0.9) / (50 / 150), rtol=1e-4)
+        assert other.predict(rows).sum() < plain.predict(rows).sum()
+
+    def test_the_frequencies_of_the_training_samples_change_nothing(self, overlapping):
+        rows, labels = overlapping
+        plain, same = (
+            DeepLDAClassifier(priors=priors, **FAST).fit(rows, labels) for priors in (None, np.array([3, 1]))
+        )
+        np.testing.assert_array_equal(plain.decision_function(rows), same.decision_function(rows))
+
+    def test_they_survive_a_new_class_and_a_folder(self, overlapping, tmp_path):
+        rows, labels = overlapping
+        classifier = DeepLDAClassifier(priors=(0.9, 0.1), **CALIBRATED).fit(rows, labels)
+        classifier.save(tmp_path / "saved")
+        loaded = DeepLDAClassifier.load(tmp_path / "saved")
+        assert loaded.get_params()["priors"] == (0.9, 0.1)
+        np.testing.assert_array_equal(loaded.predict_proba(rows), classifier.predict_proba(rows))
+        loaded.model_.add_class(rows[:20] + 30, "far")
+        np.testing.assert_allclose(loaded.model_.predictor.prior_shift, [np.log(0.9 / 0.75), np.log(0.1 / 0.25), 0])
+
+    @pytest.mark.parametrize(
+        "priors", [[0.5, 0.5, 0.5], [1.0, 0.0], [1.0, -1.0], [1.0, np.nan], 0.5, "equal", [[1, 1]]]
+    )
+    def test_wrong_values_are_refused(self, overlapping, priors):
+        with pytest.raises(ValueError, match=r"priors is .*, need 2 positive numbers, in the order of classes_"):
+            DeepLDAClassifier(priors=priors).fit(*overlapping)
+
+
+class TestSampleWeight:
+    @pytest.mark.parametrize("parameters", [{}, {"objective": "cce"}, {"subclasses": 2}, {"early_stopping": True}])
+    def test_weight_zero_is_absence(self, iris, parameters):
+        """To the last bit: samples without weight are left out before anything else happens."""
+        weights = np.where(np.arange(150) % 4 == 0, 0.0, np.random.default_rng(0).uniform(0.2, 3, 150))
+        kept = weights > 0
+        weighted = DeepLDAClassifier(**parameters, **CALIBRATED).fit(*iris, sample_weight=weights)
+        left_out = DeepLDAClassifier(**parameters, **CALIBRATED).fit(iris[0][kept], iris[1][kept], weights[kept])
+        np.testing.assert_array_equal(weighted.predict_proba(iris[0]), left_out.predict_proba(iris[0]))
+
+    def test_a_class_without_weight_is_absent(self, iris):
+        classifier = DeepLDAClassifier(**FAST).fit(*iris, sample_weight=(iris[1] != 1) * 1.0)
+        assert classifier.classes_.tolist() == [0, 2]
+
+    def test_equal_weights_change_nothing_but_rounding(self, iris):
+        plain = DeepLDAClassifier(**FAST).fit(*iris)
+        ones, halves = (DeepLDAClassifier(**FAST).fit(*iris, np.full(150, weight)) for weight in (1.0, 0.5))
+        np.testing.assert_array_equal(plain.decision_function(iris[0]), ones.decision_function(iris[0]))
+        np.testing.assert_allclose(plain.decision_function(iris[0]), halves.decision_function(iris[0]), rtol=1e-3)
+
+    @pytest.mark.parametrize("objective", ["lda", "cce", "gce", "joint"])
+    @pytest.mark.parametrize("predictor", ["hyperplanes", "classic_lda"])
+    def test_a_linear_network_in_one_batch_learns_as_from_repeated_samples(self, overlapping, objective, predictor):
+        """Without batch normalisation and dropout, weights and repetition differ only in rounding."""
+        rows, labels = overlapping
+        weights = np.random.default_rng(0).integers(0, 4, 200)
+        copies = np.repeat(np.arange(200), weights)
+        parameters = {
+            "network": nn.Linear(2, 2), "batch_size": 1000, "learning_rate": 0.01, "objective": objective,
+            "predictor": predictor, **FAST,
+        }  # fmt: skip
+        weighted = DeepLDAClassifier(**parameters).fit(rows, labels, weights)
+        repeated = DeepLDAClassifier(**parameters).fit(rows[copies], labels[copies])
+        np.testing.assert_allclose(weighted.loss_curve_, repeated.loss_curve_, rtol=1e-4)
+        np.testing.assert_allclose(weighted.predict_proba(rows), repeated.predict_proba(rows), rtol=1e-3)
+        np.testing.assert_allclose(weighted.xbar_, repeated.xbar_, rtol=1e-3, atol=1e-4)
+        if objective in ("lda", "joint"):
+            np.testing.assert_allclose(weighted.model_.statistics.counts, np.bincount(labels, weights))
+            np.testing.assert_allclose(weighted.mahalanobis(rows), repeated.mahalanobis(rows), rtol=1e-3)
+
+    def test_they_count_in_calibration(self, overlapping):
+        """Held-out samples with the weight of two calibrate like two samples."""
+        rows, labels = overlapping
+        weights = np.random.default_rng(0).integers(1, 4, 200).astype(float)
+        fitted = DeepLDAClassifier(**FAST).fit(rows, labels)
+        held_out = Part(rows, labels, weights=weights)
+        copies = np.repeat(np.arange(200), weights.astype(int))
+        found = []
+        for part in (held_out, Part(rows[copies], labels[copies])):
+            calibrate_model(fitted.model_, gather_scores(fitted.model_, part))
+            found.append([float(value) for value in fitted.model_.predictor.calibration.state_dict().values()][:2])
+        assert found[0] == pytest.approx(found[1], rel=1e-6)
+
+    def test_they_count_in_early_stopping(self, overlapping):
+        """If only samples of one class have weight, the accuracy is the fraction of them that is found."""
+        rows, labels = overlapping
+        weights = np.where(labels == 1, 1.0, 1e-9)
+        settings = {"early_stopping": True, "max_epochs": 3, "random_state": 0, "validation_fraction": 0.3}
+        classifier = DeepLDAClassifier(**settings).fit(rows, labels, weights)
+        assert all(score * 15 == pytest.approx(round(score * 15), abs=1e-5) for score in classifier.validation_scores_)
+
+    def test_metadata_routing(self, overlapping):
+        rows, labels = overlapping
+        weights = np.where(labels == 1, 9.0, 1.0)
+        with config_context(enable_metadata_routing=True):
+            estimator = DeepLDAClassifier(**FAST).set_fit_request(sample_weight=True)
+            pipeline = make_pipeline(PCA(2), estimator).fit(rows, labels, sample_weight=weights)
+        components = PCA(2).fit_transform(rows)
+        alone = DeepLDAClassifier(**FAST).fit(components, labels, weights)
+        np.testing.assert_array_equal(pipeline.predict_proba(rows), alone.predict_proba(components))
+
+    @pytest.mark.parametrize(
+        ("weights", "message"),
+        [
+            (np.full(150, -1.0), "Negative values in data passed to `sample_weight`"),
+            (np.full(150, np.nan), "contains NaN"),
+            (np.ones(149), r"sample_weight\.shape"),
+            (np.zeros(150), "Sample weights must contain at least one non-zero number"),
+        ],
+    )
+    def test_wrong_weights_are_refused(self, iris, weights, message):
+        with pytest.raises(ValueError, match=message):
+            DeepLDAClassifier().fit(*iris, sample_weight=weights)
+
+    def test_unbiased_covariances_have_no_weights(self, iris):
+        for parameters, weights in (({}, np.arange(150)), ({"class_weight": {1: 2.0}}, None)):
+            classifier = DeepLDAClassifier(scatter="dorfer", statistic="hotelling", **parameters)
+            with pytest.raises(ValueError, match="scatter is 'dorfer' but samples have weights"):
+                classifier.fit(*iris, sample_weight=weights)
+
+
+class TestClassWeight:
+    @pytest.mark.parametrize(
+        "parameters",
+        [
+            {},
+            {"objective": "cce"},
+            {"objective": "joint", "predictor": "classic_lda"},
+            {"subclasses": 2, "smallest_cluster": 5},
+            {"early_stopping": True, "scatter": "sum"},
+        ],
+    )
+    def test_a_dict_with_the_inverse_frequencies_is_balanced(self, overlapping, parameters):
+        rows, labels = overlapping
+        balanced, by_dict = (
+            DeepLDAClassifier(class_weight=weight, **parameters, **CALIBRATED).fit(rows, labels)
+            for weight in ("balanced", {0: 200 / (2 * 150), 1: 200 / (2 * 50)})
+        )
+        assert balanced.loss_curve_ == by_dict.loss_curve_
+        np.testing.assert_array_equal(balanced.predict_proba(rows), by_dict.predict_proba(rows))
+
+    @pytest.mark.parametrize("objective", ["lda", "cce", "gce", "joint"])
+    def test_they_are_sample_weights(self, overlapping, objective):
+        rows, labels = overlapping
+        by_class = DeepLDAClassifier(objective=objective, class_weight={1: 5.0}, **CALIBRATED).fit(rows, labels)
+        weights = np.where(labels == 1, 5.0, 1.0)
+        by_sample = DeepLDAClassifier(objective=objective, **CALIBRATED).fit(rows, labels, weights)
+        assert by_class.loss_curve_ == by_sample.loss_curve_
+        np.testing.assert_array_equal(by_class.predict_proba(rows), by_sample.predict_proba(rows))
+        plain = DeepLDAClassifier(objective=objective, **CALIBRATED).fit(rows, labels)
+        assert plain.loss_curve_ != by_class.loss_curve_
+        assert by_class.predict(rows).sum() > plain.predict(rows).sum()
+
+    def test_weights_of_one_are_none(self, overlapping):
+        rows, labels = overlapping
+        plain, ones = (
+            DeepLDAClassifier(class_weight=weight, **CALIBRATED).fit(rows, labels) for weight in (None, {0: 1, 1: 1.0})
+        )
+        np.testing.assert_array_equal(plain.predict_proba(rows), ones.predict_proba(rows))
+
+    @pytest.mark.parametrize("class_weight", ["balanced", {1: 7.0}])
+    def test_a_class_can_be_added(self, overlapping, class_weight):
+        rows, labels = overlapping
+        classifier = DeepLDAClassifier(class_weight=class_weight, **CALIBRATED).fit(rows, labels)
+        model = classifier.model_
+        totals = [100, 100] if class_weight == "balanced" else [150, 350]
+        np.testing.assert_allclose(model.statistics.counts, totals)
         before = model.predictor.calibration.state_dict()
         model.add_class(rows[:20] + 30, "far")
-        for name in model.card.predictors:
-            shift = model._named_predictor(name).prior_shift
-            np.testing.assert_allclose(shift, [0, np.log(7), 0])
+        np.testing.assert_allclose(model.statistics.counts, [*totals, 20])
         assert model.predictor.calibration.state_dict() == before
         assert (model.predict(rows[:20] + 30) == "far").all()
 
@@ -501,6 +810,10 @@ class TestClassWeight:
         rows, labels = overlapping
         classifiers = [DeepLDAClassifier(class_weight=w, **FAST).fit(rows, labels) for w in ({1: 3}, {0: 1.0, 1: 3.0})]
         np.testing.assert_array_equal(*(classifier.predict_proba(rows) for classifier in classifiers))
+
+    def test_labels_that_do_not_exist_are_refused(self, overlapping):
+        with pytest.raises(ValueError, match=r"The classes, \[0, 1\], are not in class_weight"):
+            DeepLDAClassifier(class_weight={7: 2.0}).fit(*overlapping)
 
     @pytest.mark.parametrize("predictor", ["hyperplanes", "classic_lda"])
     def test_balanced_finds_more_of_the_rare_class(self, overlapping, predictor):

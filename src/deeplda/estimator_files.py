@@ -44,7 +44,7 @@ class ClassifierFile(BaseModel):
 
     format: Literal[1] = 1
     estimator: str
-    parameters: dict[str, Label | None]
+    parameters: dict[str, Label | list[Label] | None]
     class_weight: list[tuple[Label, float]] | None
     dtype: str
     classes: list[Label]
@@ -151,12 +151,30 @@ def weights_as_json(weights: Mapping[Any, float]) -> list[tuple[Label, float]]:
     return list(zip(labels, map(float, weights.values()), strict=True))
 
 
-def parameters_as_json(parameters: Mapping[str, Any]) -> dict[str, Label | None]:
-    """Return the parameters that JSON can represent, as plain Python values."""
+def parameters_as_json(parameters: Mapping[str, Any]) -> dict[str, Label | list[Label] | None]:
+    """Return the parameters that JSON can represent, as plain Python values and lists of these."""
     values = {name: plain(value) for name, value in parameters.items()}
-    return {name: value for name, value in values.items() if value is None or isinstance(value, Label)}
+    return {
+        name: value
+        for name, value in values.items()
+        if value is None or isinstance(value, Label) or (isinstance(value, list) and all(map(_is_label, value)))
+    }
+
+
+def parameters_from_json(values: Mapping[str, Label | list[Label] | None]) -> dict[str, Any]:
+    """Return the parameters passed to `parameters_as_json`, with tuples for all sequences."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
 def plain(value: Any) -> Any:
-    """Convert a NumPy scalar, such as a value from a parameter grid, to a Python value; return others unchanged."""
+    """Convert NumPy scalars, such as values from a parameter grid, to Python values, and sequences to lists of these.
+
+    Other values are returned unchanged.
+    """
+    if isinstance(value, tuple | list | np.ndarray):
+        return [plain(item) for item in value]
     return value.item() if isinstance(value, np.generic) else value
+
+
+def _is_label(value: object) -> bool:
+    return isinstance(value, Label)

@@ -1,25 +1,29 @@
-"""The estimator's inputs to the training loop: samples, the samples held out from it, and the user's network."""
+"""The estimator's inputs to the training loop: samples, the samples held out from it, and the network."""
 
 from __future__ import annotations
 
 import copy
 import warnings
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import assert_all_finite, check_consistent_length, column_or_1d
+from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import validate_data
 from torch import nn
 
-from deeplda.core.options import check_number
+from deeplda.core.options import check_integer, check_number
 from deeplda.data.data_frames import encoded_frame, fit_encoder, is_frame, needs_encoding
 from deeplda.data.dataset import Part
 from deeplda.data.mapped_rows import MappedRows
 from deeplda.data.table_encoding import TableEncoder
 from deeplda.errors import InputError
+from deeplda.model import Model
 from deeplda.sampling import stratified_split
 
 # The probabilities are calibrated on about this many samples, from at most this many folds. From this many samples on,
@@ -36,23 +40,29 @@ Split = tuple[NDArray[np.intp], NDArray[np.intp]]
 
 
 def training_samples(
-    estimator: BaseEstimator, X: object, y: object
+    estimator: BaseEstimator, X: object, y: object, before: Model | None = None
 ) -> tuple[NDArray[Any], NDArray[Any], TableEncoder | None]:
     """Return the samples, the labels (n,) and, if the samples are the encoded rows of a data frame, the encoding.
 
-    This defines `n_features_in_` and `feature_names_in_`. Columns that are left out are reported by a warning.
+    This defines `n_features_in_` and `feature_names_in_`. If `before` is a model to continue from, the samples must
+    have the same features, and its encoding is used. Columns that are left out are reported by a warning.
     """
-    if not needs_encoding(X):
-        samples, labels = validate_data(estimator, X, y, dtype=_DTYPES, allow_nd=True)
+    table = None if before is None else before.card.table
+    if table is None and (before is not None or not needs_encoding(X)):
+        checks = {"dtype": _DTYPES, "allow_nd": True, "reset": before is None}
+        samples, labels = validate_data(estimator, X, y, **checks)
         return samples, labels, None
-    validate_data(estimator, X, y, skip_check_array=True)
+    if table is None:
+        validate_data(estimator, X, y, skip_check_array=True)
+    samples = None if table is None else samples_like_training(estimator, X, table)
     labels = column_or_1d(y, warn=True)
     check_consistent_length(X, labels)
     assert_all_finite(labels, input_name="y")
-    table = fit_encoder(X)
-    if note := table.left_out_note():
-        warnings.warn(note, stacklevel=3)
-    return encoded_frame(X, table), labels, table
+    if table is None:
+        table = fit_encoder(X)
+        if note := table.left_out_note():
+            warnings.warn(note, stacklevel=3)
+    return encoded_frame(X, table) if samples is None else samples, labels, table
 
 
 def samples_like_training(estimator: BaseEstimator, X: object, table: TableEncoder | None) -> NDArray[Any]:
@@ -110,20 +120,105 @@ def calibration_folds(labels: NDArray[np.int64], seed: int) -> list[Split]:
     return [split for split in splits if len(split[1])][:needed]
 
 
-def loop_part(part: Part, scaler: StandardScaler | None) -> Part:
-    """Return the samples in the form that the training loop needs.
+class Standardisation(NamedTuple):
+    """The map of feature vectors x (n, features) to (x - mean) / scale; mean and scale are (features,) float64."""
 
-    The loop computes in float32. Feature vectors are first standardised in float64, so that features of any scale or
-    offset keep their precision. Images stay uint8 or float32, in their own range; those in a file stay there.
+    mean: NDArray[np.float64]
+    scale: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, part: Part) -> Self:
+        """Return the standardisation of these samples, with their weights; constant features are only centred."""
+        inputs = np.asarray(part.inputs, dtype=np.float64)
+        scaler = StandardScaler().fit(inputs, sample_weight=part.weights)
+        return cls(scaler.mean_, scaler.scale_)
+
+    @classmethod
+    def in_model(cls, model: Model) -> Self:
+        """Return the standardisation with which a model was trained."""
+        normalisation = model.normalisation
+        return cls(normalisation.mean.double().cpu().numpy(), normalisation.deviation.double().cpu().numpy())
+
+    def __call__(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
+        """Standardise samples in float64, so that features of any scale or offset keep their precision."""
+        standardised: NDArray[np.float64] = (inputs.astype(np.float64, copy=False) - self.mean) / self.scale
+        return standardised.astype(np.float32)
+
+
+def loop_part(part: Part, standardisation: Standardisation | None) -> Part:
+    """Return the samples in the form that the training loop needs, which computes in float32.
+
+    Feature vectors are standardised. Images stay uint8 or float32, in their own range; those in a file stay there.
     """
     if isinstance(part.inputs, MappedRows):
         return part
     inputs: NDArray[Any] = part.inputs
-    if scaler is not None and len(part):
-        inputs = scaler.transform(inputs.astype(np.float64, copy=False))
-    if inputs.dtype != np.uint8:
+    if standardisation is not None:
+        inputs = standardisation(inputs)
+    elif inputs.dtype != np.uint8:
         inputs = inputs.astype(np.float32, copy=False)
-    return Part(np.ascontiguousarray(inputs), part.labels)
+    return replace(part, inputs=np.ascontiguousarray(inputs))
+
+
+def weighted_part(part: Part, class_weight: object, classes: NDArray[Any]) -> Part:
+    """Return the samples with their weights times those of their classes; without weights if all of them are 1.
+
+    Raises InputError unless `class_weight` is None, "balanced", or a dict of positive weights by label.
+    """
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        part = part.balanced()
+    elif isinstance(class_weight, Mapping):
+        given = dict(class_weight)
+        factors = np.asarray(compute_class_weight(given, classes=classes, y=classes[part.labels]), dtype=np.float64)
+        if not (np.isfinite(factors) & (factors > 0)).all():
+            raise InputError(f"class_weight must contain positive finite numbers, got {given!r}")
+        weights = factors[part.labels]
+        part = replace(part, weights=weights if part.weights is None else part.weights * weights)
+    elif class_weight is not None:
+        raise InputError(f'class_weight must be None, "balanced" or a dict, got {class_weight!r}')
+    return replace(part, weights=None) if part.weights is not None and (part.weights == 1).all() else part
+
+
+class ClassShares(NamedTuple):
+    """Class probabilities, each (C,).
+
+    Attributes:
+        counted: the share of each class in the samples.
+        weighted: its share in their weights.
+        wanted: its prior: the one that the user gave, or else the weighted share.
+    """
+
+    counted: NDArray[np.float64]
+    weighted: NDArray[np.float64]
+    wanted: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, part: Part, priors: ArrayLike | None) -> Self:
+        """Return the shares of a training set. Raises InputError unless there is a positive prior for each class."""
+        counts, sums = (np.bincount(part.labels, weights).astype(np.float64) for weights in (None, part.weights))
+        found = sums if priors is None else np.asarray(priors)
+        numbers = found.dtype.kind in "buif" and found.shape == counts.shape
+        if not numbers or not (np.isfinite(found) & (found > 0)).all():
+            need = f"{len(counts)} positive numbers, in the order of classes_"
+            raise InputError(f"priors is {priors!r}", need=need, do="give very rare classes a small prior")
+        return cls(counts / counts.sum(), sums / sums.sum(), found / found.sum())
+
+    def factors(self, predictor: str) -> NDArray[np.float64]:
+        """Return the factors of the odds, (C,), with which a predictor decides for the wanted shares.
+
+        Classic LDA and softmax have the weighted shares as priors. The scores of hyperplanes and nearest mean have none
+        of their own, and suit the shares in the samples.
+        """
+        return self.wanted / (self.weighted if predictor in ("classic_lda", "softmax") else self.counted)
+
+
+def layer_text(sizes: object) -> str | None:
+    """Return the sizes of hidden layers as the training setting "128,64" or "none". Raises InputError unless valid."""
+    if sizes is None:
+        return None
+    if isinstance(sizes, str) or not isinstance(sizes, Iterable):
+        raise InputError(f"hidden_layer_sizes is {sizes!r}", need="a tuple of integers", do="pass (128, 128)")
+    return ",".join(str(check_integer("each of hidden_layer_sizes", size)) for size in sizes) or "none"
 
 
 def build_own(network: object, sample_shape: tuple[int, ...], embedding_dim: int) -> nn.Module:

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
-from sklearn.utils.class_weight import compute_class_weight
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 from torch import Tensor, nn
 
 from deeplda.classical.class_labels import encode_labels
-from deeplda.core.options import Scatter, StatisticName, check_integer
-from deeplda.data.dataset import Data, Part
+from deeplda.core.options import Scatter, StatisticName, check_integer, check_unweighted
+from deeplda.data.dataset import Part
 from deeplda.data.mapped_rows import MappedRows, is_mapped
-from deeplda.data.table_encoding import TableEncoder
-from deeplda.device import pick_device, seeded
 from deeplda.errors import InputError, code_not_run
 from deeplda.estimator_files import (
     ClassifierFile,
     labels_as_json,
     labels_from_json,
     parameters_as_json,
+    parameters_from_json,
     plain,
     read_classifier_file,
     read_model,
@@ -37,53 +33,39 @@ from deeplda.estimator_files import (
     write_classifier,
 )
 from deeplda.estimator_inputs import (
+    ClassShares,
     Split,
     build_own,
-    calibration_folds,
     code_name,
     hold_out,
     hold_out_few,
-    loop_part,
+    layer_text,
     samples_like_training,
     training_samples,
+    weighted_part,
 )
+from deeplda.estimator_training import EstimatorTraining, Fitted
 from deeplda.io import expanded
-from deeplda.model import Model, Normalisation
 from deeplda.model_card import LDA_PREDICTORS, PredictorName, read_card
-from deeplda.networks.inspection import output_width
 from deeplda.output_folder import unchanged
 from deeplda.predictors import discriminant_directions
-from deeplda.sampling import sufficient_batch_size
-from deeplda.subclasses import Clusters
-from deeplda.training.config import LDA_OBJECTIVES, FitConfig, Objective
-from deeplda.training.evaluation import calibrate_model, gather_scores, gather_statistics
-from deeplda.training.loop import run_epochs
-from deeplda.training.metrics import EpochRow, Scores
+from deeplda.training.config import FitConfig, Objective
+from deeplda.training.evaluation import gather_statistics
+from deeplda.training.metrics import Scores
 from deeplda.training.progress import Progress, TerminalProgress
-from deeplda.training.run_folder import MemoryRun
-from deeplda.training.subclass_stage import find_subclasses, on_subclasses
-from deeplda.training.trainee import Classifier, build_trainee, default_embedding_dim, predictors_of
+from deeplda.training.trainee import predictors_of
 
 NetworkFactory = Callable[[tuple[int, ...], int], nn.Module]
 
 # Parameters that have the same names as training settings; None leaves a setting at its default.
 _SETTINGS = (
     "objective", "alpha", "lam", "epsilon", "statistic", "scatter", "lda_weight", "gce_q", "embedding_dim",
-    "learning_rate", "weight_decay", "subclasses", "cluster_on", "cluster_starts", "smallest_cluster",
+    "dropout", "learning_rate", "weight_decay", "subclasses", "cluster_on", "cluster_starts", "smallest_cluster",
     "subclass_decision", "autoencoder_epochs", "device",
 )  # fmt: skip
 # Tabular samples are predicted in blocks of exactly this size, padded if necessary, because products of different
 # shapes round differently.
 _BLOCK = 128
-
-
-class _Fitted(NamedTuple):
-    """A trained model, the labels (classes or subclasses) that it was trained on, its subclasses, and its epochs."""
-
-    model: Model
-    labels: NDArray[np.int64]
-    clusters: Clusters | None
-    epochs: list[EpochRow]
 
 
 class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn is not typed
@@ -107,6 +89,10 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         None selects an MLP for feature vectors and a convolutional network for images. A string names a network, as in
         `deeplda train --network`. If a module is passed, a copy of it is trained in float32, starting from its current
         weights. A callable is called as `network(sample_shape, embedding_dim)` and returns the module to train.
+    hidden_layer_sizes : tuple of int, default=None
+        Number of units in each hidden layer of the MLP; `()` leaves a linear map. None means (128, 128).
+    dropout : float, default=None
+        Fraction of the values of each hidden layer of the MLP that is dropped during training. None means 0.5.
     objective : {"lda", "rdlda", "dlda", "cce", "gce", "joint"}, default="lda"
         "lda" is the general discriminant objective, "rdlda" and "dlda" are the paper's two objectives with the paper's
         defaults, "cce" is cross-entropy, "gce" is generalised cross-entropy, which is more robust to wrong labels, and
@@ -163,16 +149,25 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         Number of epochs to wait for an improvement in accuracy, counted after the learning rate has fallen to half
         its peak.
     class_weight : None, "balanced" or dict, default=None
-        With "balanced", all classes have the same weight in the objective and in the decisions. A dict {label: weight}
-        multiplies the priors by the weights, as if costs or class frequencies differed by these factors; training and
-        calibration do not change. Missing labels have weight 1. Without weights, the priors are equal for hyperplanes
-        and nearest mean, and the class frequencies for classic LDA and softmax.
+        Weights of the classes, by which the weights of their samples are multiplied; labels that are not in the dict
+        have weight 1. "balanced" means n / (n_classes * n_c) for a class with n_c of the n samples, so that all classes
+        have the same weight. Weights change what is learned; to change only the decisions, pass `priors`.
+    priors : array-like of shape (n_classes,), default=None
+        The class probabilities where the classifier is used, in the order of `classes_`; they are divided by their sum.
+        None means the class frequencies of the training samples, counted with all weights. The odds of each class are
+        multiplied by its prior and divided by its frequency, which changes the decisions and the probabilities, but
+        not the training or the calibration.
     calibrate : bool, default=True
         Calibrate the probabilities on samples that the network was not trained on: the samples held out for early
         stopping; otherwise, from 10,000 samples on, 1,000 samples that are held out for this; otherwise, samples that
         up to five further networks are not trained on. Each of these trains on four fifths of the samples and scores
         the others, until there are 500 scores. A fit takes up to five times as long with fewer than 625 samples, and
-        1.8 times as long from 2,500 samples on. Decisions are the same without it, unless `class_weight` is a dict.
+        1.8 times as long from 2,500 samples on. Decisions are the same without it, unless `priors` are given.
+    warm_start : bool, default=False
+        Start from the weights of the previous fit, with its standardisation of the samples, instead of new ones; each
+        fit has its own learning-rate schedule. Classes, features and network must be the same. The further networks
+        for calibration always start with new weights. If samples are held out, pass an integer as `random_state`, so
+        that it is always the same ones.
     device : str, default="cpu"
         The device to train on: "cpu", "cuda", ..., or "auto" for CUDA if available. Predictions for feature vectors are
         always computed on the CPU.
@@ -194,7 +189,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         The trained model. Its class names are the labels as strings; `model_.card.parents` has the class of each
         subclass, and `model_.card.table` the encoding of a data frame.
     n_iter_ : int
-        Number of epochs trained.
+        Number of epochs of the last fit.
     loss_curve_ : list of float, of length n_iter_
         Mean loss of each epoch. Discriminant losses are usually negative.
     validation_scores_ : list of float, of length n_iter_
@@ -220,6 +215,8 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         self,
         *,
         network: str | nn.Module | NetworkFactory | None = None,
+        hidden_layer_sizes: Sequence[int] | None = None,
+        dropout: float | None = None,
         objective: Objective = "lda",
         alpha: float | None = None,
         statistic: StatisticName | None = None,
@@ -244,12 +241,16 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 10,
         class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
+        priors: ArrayLike | None = None,
         calibrate: bool = True,
+        warm_start: bool = False,
         device: str = "cpu",
         verbose: int = 0,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.network = network
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.dropout = dropout
         self.objective = objective
         self.alpha = alpha
         self.statistic = statistic
@@ -274,28 +275,52 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
         self.class_weight = class_weight
+        self.priors = priors
         self.calibrate = calibrate
+        self.warm_start = warm_start
         self.device = device
         self.verbose = verbose
         self.random_state = random_state
 
-    def fit(self, X: ArrayLike, y: ArrayLike, **unsupported: object) -> Self:
-        """Train on samples X, (n, features) or (n, channels, height, width), with labels y, (n,)."""
-        if unsupported:
-            what = f"fit received {', '.join(unsupported)}, need only X and y"
-            raise TypeError(f"{what}: use class_weight to weight classes; samples cannot be weighted")
-        self._forget()
-        inputs, targets, table = training_samples(self, X, y)
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Train the network and fit the predictor.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or (n_samples, channels, height, width)
+            Samples.
+        y : array-like of shape (n_samples,)
+            Labels.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights >= 0. A sample of weight 2 counts as two samples in the objective, in the standardisation of feature
+            vectors, in the predictors, in the calibration and in the accuracy for early stopping; a sample of weight 0
+            is left out. Batches, subclasses and the fraction held out do not depend on the weights.
+        """
+        before = self.model_ if self.warm_start and self.__sklearn_is_fitted__() else None
+        if before is None:
+            self._forget()
+        inputs, targets, table = training_samples(self, X, y, before)
         if inputs.ndim not in (2, 4):
             needed = "2 axes for feature vectors or 4 for images"
             raise InputError(f"X has shape {inputs.shape}, need {needed}: reshape the samples")
-        self.classes_, labels = encode_labels(targets)
+        weights = None
+        if sample_weight is not None:
+            weights = _check_sample_weight(sample_weight, inputs, dtype=np.float64, ensure_non_negative=True)
+            inputs, targets, weights = inputs[weights > 0], targets[weights > 0], weights[weights > 0]
+        classes, labels = encode_labels(targets)
+        if before is not None:
+            self._require_same(classes, inputs.shape[1:])
+            self._forget(keep=("n_features_in_", "feature_names_in_"))
+        self.classes_ = classes
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         config = self._fit_config(seed)
-        factors = self._prior_factors(labels)
         # Images in a file stay there, unless the loop needs them in another precision.
         stays = inputs.ndim == 4 and inputs.dtype != np.float64 and is_mapped(inputs)
-        samples = Part(MappedRows(inputs) if stays else inputs, labels)
+        samples = Part(MappedRows(inputs) if stays else inputs, labels, weights=weights)
+        samples = weighted_part(samples, self.class_weight, classes)
+        if samples.weights is not None:
+            check_unweighted(config.scatter)
+        shares = ClassShares.of(samples, self.priors)
         train, held_out = samples, samples.take(np.arange(0))
         if self.early_stopping:
             split: Split | None = hold_out(labels, self.validation_fraction, seed)
@@ -303,14 +328,16 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             split = hold_out_few(labels, seed) if self.calibrate else None
         if split is not None:
             train, held_out = samples.take(split[0]), samples.take(split[1])
+        own = None if isinstance(self.network, str) else self.network
+        training = EstimatorTraining(config, tuple(map(str, classes)), own, self.embedding_dim, table, before)
         progress = TerminalProgress() if self.verbose else Progress()
         try:
-            fitted = self._fit_model(config, train, held_out, progress, table)
+            fitted = training.fit(train, held_out if self.early_stopping else held_out.take(np.arange(0)), progress)
             if self.calibrate:
-                self._calibrate(fitted, config, train, held_out, progress)
+                training.calibrate(fitted, train, held_out, progress)
         finally:
             progress.close()
-        self._finish(fitted, train, factors)
+        self._finish(fitted, train, shares)
         return self
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
@@ -327,10 +354,15 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         """
         return self._apply(X, lambda embedding: self.model_.class_probabilities(embedding))
 
+    def predict_log_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Return the logarithm of the probability of each class, (n, n_classes), which does not underflow."""
+        scores = self._class_scores(X)
+        return self.model_.predictor.calibration.log_probabilities(scores)
+
     def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return the score of each class, (n, n_classes); for two classes, the second minus the first, (n,).
 
-        Calibration does not change the scores, except that weights in a `class_weight` dict are in their unit.
+        Calibration does not change the scores, except that `priors` shift them in its unit.
         """
         scores = self._class_scores(X)
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
@@ -344,6 +376,16 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         check_is_fitted(self)
         mean, directions = torch.from_numpy(self.xbar_), torch.from_numpy(self.scalings_)
         return self._apply(X, lambda embedding: (embedding.cpu().double() - mean) @ directions)
+
+    def mahalanobis(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Return the Mahalanobis distance from each sample to the nearest class mean, (n,), in the embedding.
+
+        It is measured with the pooled covariance of the training samples, and is large if a sample belongs to none of
+        the classes. Raises InputError after a fit with objective "cce" or "gce", which keeps no covariance.
+        """
+        check_is_fitted(self)
+        self.model_._require_statistics()
+        return self._apply(X, lambda embedding: self.model_.predictor.mahalanobis(embedding))
 
     def save(self, path: str | Path) -> None:
         """Write the classifier to a folder, without pickle; `load` and `deeplda.load` read it.
@@ -383,7 +425,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     @classmethod
     def _read(cls, folder: Path, network: str | nn.Module | NetworkFactory | None, device: str) -> Self:
         file = read_classifier_file(folder, cls._get_param_names())
-        parameters: dict[str, Any] = dict(file.parameters)
+        parameters = parameters_from_json(file.parameters)
         named = parameters.get("network")
         if network is None and isinstance(named, str) and ":" in named:
             raise code_not_run(folder, named, f"pass network={named!r}")
@@ -412,10 +454,21 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         """Return whether a fit has completed; `scalings_` is set last."""
         return hasattr(self, "scalings_")
 
-    def _forget(self) -> None:
+    def _forget(self, keep: tuple[str, ...] = ()) -> None:
         """Delete the results of an earlier fit, so that a failing fit does not leave a mixture of the two."""
         for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
-            delattr(self, name)
+            if name not in keep:
+                delattr(self, name)
+
+    def _require_same(self, classes: NDArray[Any], sample_shape: tuple[int, ...]) -> None:
+        """Raise InputError unless samples and classes are like those of the fit that `warm_start` continues."""
+        for what, now, before in (
+            ("classes", classes.tolist(), self.classes_.tolist()),
+            ("samples of shape", sample_shape, self.model_.card.sample_shape),
+        ):
+            if now != before:
+                found = f"warm_start continues a fit with {what} {before}, but there are now {now}"
+                raise InputError(f"{found}: set warm_start=False to start again")
 
     @property
     def _n_features_out(self) -> int:
@@ -430,7 +483,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             settings["embedding_dim"] = "subclasses"
         settings |= {
             "network": self.network if isinstance(self.network, str) else None,
-            "class_weight": "balanced" if _is_balanced(self.class_weight) else None,
+            "hidden_layer_sizes": layer_text(self.hidden_layer_sizes),
             "epochs": int(self.max_epochs),
             "patience": int(self.n_iter_no_change) if self.early_stopping else None,
             "batch_size": int(self.batch_size),
@@ -443,109 +496,8 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             raise InputError(f"predictor must be None or one of {', '.join(choices)}, got {self.predictor!r}")
         return config
 
-    def _prior_factors(self, labels: NDArray[np.int64]) -> NDArray[np.float64] | None:
-        """Return the factors by which a dict of class weights multiplies the priors, (C,), or None without a dict."""
-        if self.class_weight is None or _is_balanced(self.class_weight):
-            return None
-        if not isinstance(self.class_weight, Mapping):
-            raise InputError(f'class_weight must be None, "balanced" or a dict, got {self.class_weight!r}')
-        given = dict(self.class_weight)
-        weights = compute_class_weight(given, classes=self.classes_, y=self.classes_[labels])
-        if not (np.isfinite(weights) & (weights > 0)).all():
-            raise InputError(f"class_weight must contain positive finite numbers, got {given!r}")
-        return np.asarray(weights, dtype=np.float64)
-
-    def _fit_model(
-        self,
-        config: FitConfig,
-        train: Part,
-        held_out: Part,
-        progress: Progress,
-        table: TableEncoder | None,
-        clusters: Clusters | None = None,
-    ) -> _Fitted:
-        """Train a model; `held_out` is used for early stopping, and `clusters` are subclasses that are already known.
-
-        For feature vectors, the predictors are fitted in float64. The encoded rows of a `table` are not standardised
-        again.
-        """
-        scaler, are_rows = None, train.inputs.ndim == 2
-        if are_rows and table is None:
-            scaler = StandardScaler().fit(np.asarray(train.inputs, dtype=np.float64))
-        prepared, nothing = loop_part(train, scaler), np.arange(0)
-        validation = loop_part(held_out, scaler) if self.early_stopping else prepared.take(nothing)
-        names = tuple(map(str, self.classes_))
-        test = prepared.take(nothing)
-        data = Data(name="arrays", train=prepared, val=validation, test=test, class_names=names, table=table)
-        run = MemoryRun()
-        if config.subclasses != 1:
-            clusters = clusters or find_subclasses(config, data, progress)
-            data = on_subclasses(data, clusters)
-        trainee = self._trainee(config, data, clusters)
-        run_epochs(trainee.config, data, trainee, run, progress)
-        model = trainee.model
-        if are_rows:
-            model.cpu().double()
-        if scaler is not None:
-            model.normalisation.set(scaler.mean_, scaler.scale_)
-        trainee.fit_predictors(Part(train.inputs, data.train.labels))
-        if are_rows:
-            model.cpu()
-        return _Fitted(model, data.train.labels, clusters, [row for row in run.rows if isinstance(row, EpochRow)])
-
-    def _trainee(self, config: FitConfig, data: Data, clusters: Clusters | None) -> Classifier:
-        subclasses = clusters.map if clusters else None
-        groups = len(subclasses or data.class_names)
-        network, width = self._own_network(data.sample_shape, groups, config)
-        lda = config.objective in LDA_OBJECTIVES
-        batch_size = sufficient_batch_size(config.batch_size, data.train.labels, two_classes=lda)
-        width_of_own = {"embedding_dim": width} if network else {}
-        config = config.model_copy(update={"batch_size": batch_size} | width_of_own)
-        # Feature vectors are already standardised.
-        identity = None if data.images else Normalisation(data.sample_shape)
-        return build_trainee(config, data, network, subclasses, normalisation=identity)
-
-    def _calibrate(self, fitted: _Fitted, config: FitConfig, train: Part, held_out: Part, progress: Progress) -> None:
-        """Calibrate the model on the held-out samples, or else on those of a few folds, with a network for each."""
-        if len(held_out):
-            labels, scores = gather_scores(fitted.model, held_out)
-            calibrate_model(fitted.model, scores, labels)
-            return
-        found = []
-        with progress.status("calibrating the probabilities"), warnings.catch_warnings():
-            # Training the model has already warned.
-            warnings.simplefilter("ignore")
-            for rest, held in calibration_folds(fitted.labels, config.seed):
-                clusters = fitted.clusters and replace(fitted.clusters, labels=fitted.clusters.labels[rest])
-                table = fitted.model.card.table
-                of_fold = self._fit_model(config, train.take(rest), train.take(held), Progress(), table, clusters)
-                found.append(gather_scores(of_fold.model, train.take(held)))
-        if found:
-            labels = np.concatenate([labels for labels, _ in found])
-            names = fitted.model.card.predictors
-            scores = {name: np.concatenate([of_fold[name] for _, of_fold in found]) for name in names}
-            calibrate_model(fitted.model, scores, labels)
-
-    def _own_network(
-        self, sample_shape: tuple[int, ...], groups: int, config: FitConfig
-    ) -> tuple[nn.Module | None, int]:
-        """Return the user's network and its output width, or None and 0 if the network is built by name.
-
-        The user's own object is never returned. A callable has to build `embedding_dim` outputs; the default depends on
-        `groups`, the number of classes or subclasses.
-        """
-        if self.network is None or isinstance(self.network, str):
-            return None, 0
-        with seeded(config.seed, pick_device(config.device)):
-            built = build_own(self.network, sample_shape, self.embedding_dim or default_embedding_dim(config, groups))
-            width = output_width(built, sample_shape)
-        if self.embedding_dim is not None and width != self.embedding_dim:
-            what = f"the network has {width} outputs, but embedding_dim is {self.embedding_dim}"
-            raise InputError(f"{what}: omit embedding_dim, or change the last layer")
-        return built, width
-
-    def _finish(self, fitted: _Fitted, train: Part, factors: NDArray[np.float64] | None) -> None:
-        """Store the model and its coordinates, and shift the priors of its predictors by the factors of the classes."""
+    def _finish(self, fitted: Fitted, train: Part, shares: ClassShares) -> None:
+        """Store the model and its coordinates, and shift the priors of its predictors to the wanted shares."""
         model, card = fitted.model, fitted.model.card
         update: dict[str, object] = {}
         if self.network is not None and not isinstance(self.network, str):
@@ -553,15 +505,15 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         if self.predictor in card.predictors:
             update["predictors"] = (self.predictor, *(name for name in card.predictors if name != self.predictor))
         model.card = card.model_copy(update=update)
-        if factors is not None:
-            for name in card.predictors:
-                model._named_predictor(name).shift_priors(factors[list(card.subclass_map.parents)].tolist())
+        for name in card.predictors:
+            factors = shares.factors(name)[list(card.subclass_map.parents)]
+            model._named_predictor(name).shift_priors(factors.tolist())
         self.model_, self.n_iter_ = model, len(fitted.epochs)
         self.loss_curve_ = [row.loss for row in fitted.epochs]
         if self.early_stopping:
             validations = (row.validation for row in fitted.epochs)
-            self.validation_scores_ = [scores.accuracy for scores in validations if isinstance(scores, Scores)]
-        statistics = model.statistics or gather_statistics(model, Part(train.inputs, fitted.labels))
+            self.validation_scores_ = [scores.score for scores in validations if isinstance(scores, Scores)]
+        statistics = model.statistics or gather_statistics(model, replace(train, labels=fitted.labels))
         self.xbar_ = (statistics.counts @ statistics.means / statistics.counts.sum()).numpy()
         # Turn rows with ascending eigenvalues into columns with the strongest first.
         self.scalings_ = discriminant_directions(statistics, card.alpha, card.lam).flip(0).T.contiguous().numpy()
@@ -578,10 +530,6 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         blocks = [inputs[start : start + _BLOCK] for start in range(0, len(inputs), _BLOCK)]
         padded = [np.pad(block, ((0, _BLOCK - len(block)), (0, 0)), mode="edge") for block in blocks]
         return np.concatenate([self.model_._collect(function, block) for block in padded])[: len(inputs)]
-
-
-def _is_balanced(class_weight: object) -> bool:
-    return isinstance(class_weight, str) and class_weight == "balanced"
 
 
 def __getattr__(name: str) -> type[DeepLDAClassifier]:

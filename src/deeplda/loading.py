@@ -172,7 +172,7 @@ def _checked_statistics(state: dict[str, Tensor], card: ModelCard, file: Path) -
         or ("weighted" in scatters and not announced)
         or state["classes"].dtype != torch.int64
         or not torch.equal(state["classes"], torch.arange(c))
-        or not (state["counts"] >= 1).all()
+        or not (state["counts"] > 0).all()
         or state["counts"].sum() > 2**53
         or state["means"].abs().max() > _LARGEST_MEAN
         or not all(_is_scatter(state[name]) for name in scatters)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from deeplda.batch_rule import SmallBatchWarning, is_too_small, remedies, why_too_small
 from deeplda.core.distributed import Ranks
 from deeplda.core.gradient import gradient_at_features, with_gradient
-from deeplda.core.moments import CentredBatch, check_batch, full_precision
+from deeplda.core.moments import CentredBatch, check_batch, full_precision, weighted_samples
 from deeplda.core.options import ClassWeight, Scatter, Statistic, check_regularisation, check_statistic
 from deeplda.core.scatter import DiscriminantProblem
 from deeplda.core.statistics import evaluate, selected_count, valid_eigenvalues
@@ -68,9 +68,10 @@ class Diagnostics:
         return len(self._counts)
 
     @property
-    def smallest_class(self) -> int:
-        """The number of samples in the smallest class."""
-        return int(self._counts.min())
+    def smallest_class(self) -> float:
+        """The number of samples in the smallest class or, if samples have weights, the sum of their weights."""
+        smallest = float(self._counts.min())
+        return int(smallest) if smallest.is_integer() else smallest
 
     @property
     def dead_dims(self) -> int:
@@ -88,7 +89,7 @@ class Diagnostics:
 
 
 class DeepLDALoss(nn.Module):
-    """The deep linear discriminant analysis loss, called as `loss(features, labels)`.
+    """The deep linear discriminant analysis loss: `loss(features, labels)`, or `loss(features, labels, sample_weight)`.
 
     It computes S_B and S'_W = alpha S_W + (1 - alpha) diag(S_W) + lam I for a batch of features and returns minus a
     statistic of the eigenvalues v of S_B e = v S'_W e. Each v is the ratio of between-class to within-class variance
@@ -118,8 +119,12 @@ class DeepLDALoss(nn.Module):
     exchanged. Each of the following adds one exchange: "dorfer", more than 256 classes on a rank, and a product that
     has to be repeated in float64. `backward` needs none. In eval mode, each rank's batch is a batch of its own.
 
-    Shape: features (n, d) floating point, labels (n,) non-negative integers; returns a 0-d tensor in the precision of
-    the features, at least float32. The loss works on any device and computes in full precision even under autocast.
+    A sample with weight 2 counts as two equal samples, in the value and in the gradient, and one with weight 0 not at
+    all. Class weights multiply sample weights. Samples with weights exclude "dorfer".
+
+    Shape: features (n, d) floating point, labels (n,) non-negative integers, sample_weight (n,) numbers >= 0; returns a
+    0-d tensor in the precision of the features, at least float32. The loss works on any device and computes in full
+    precision even under autocast.
 
     The gradient is computed in closed form and cannot be differentiated again: `create_graph=True` raises RuntimeError.
     `torch.func.grad`, `vjp` and `jacrev` work, but `torch.vmap` over batches raises TypeError.
@@ -148,15 +153,18 @@ class DeepLDALoss(nn.Module):
         self._checked = False
 
     @_untraced
-    def forward(self, features: Tensor, labels: Tensor) -> Tensor:
-        """Compute the loss of `features` (n, d) with `labels` (n,)."""
-        ranks = Ranks.of(self.process_group) if self.training else None
-        shared = None if ranks is None else CentredBatch.across(features, labels, ranks, options=self.extra_repr())
-        if shared is None:
-            check_batch(features, labels)
+    def forward(self, features: Tensor, labels: Tensor, sample_weight: Tensor | None = None) -> Tensor:
+        """Compute the loss of `features` (n, d) with `labels` (n,) and weights (n,), by default 1."""
+        features, labels, weights = weighted_samples(features, labels, sample_weight)
+        ranks, shared = Ranks.of(self.process_group) if self.training else None, None
+        if ranks is not None:
+            options = f"{self.extra_repr()}, weighted={weights is not None}"
+            shared = CentredBatch.across(features, labels, weights, ranks, options)
+        else:
+            check_batch(features, labels, weights)
         differentiable = features.requires_grad and torch.is_grad_enabled()
         with full_precision(features, temporary=True):
-            batch = shared or CentredBatch.of(features, labels)
+            batch = shared or CentredBatch.of(features, labels, weights)
             problem = DiscriminantProblem.of(batch, self.alpha, self.lam, self.scatter, self.class_weight)
             evaluation = evaluate(self.statistic, problem.matrix, problem.valid, self.epsilon, problem.factor)
             gradient = gradient_at_features(batch, problem, evaluation, self.alpha) if differentiable else None
@@ -265,6 +273,7 @@ def deep_lda_loss(
     epsilon: float = 1.0,
     scatter: Scatter = "pooled",
     class_weight: ClassWeight = None,
+    sample_weight: Tensor | None = None,
     process_group: ProcessGroup | None = None,
 ) -> Tensor:
     """Compute the loss of `features` (n, d) with `labels` (n,), as `DeepLDALoss` in training mode does.
@@ -281,7 +290,7 @@ def deep_lda_loss(
         class_weight=class_weight,
         process_group=process_group,
     )
-    return criterion.forward(features, labels)
+    return criterion.forward(features, labels, sample_weight)
 
 
 def _small_batch_message(counts: list[float], dims: int) -> str:

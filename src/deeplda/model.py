@@ -227,7 +227,7 @@ class Model(nn.Module):
         statistics = self._require_statistics()
         if "softmax" in self.card.predictors:
             what = "a class cannot be added to a model with softmax, whose layer is trained for its classes"
-            raise InputError(f"{what}: train with --objective lda")
+            raise InputError(f"{what}: train with objective lda")
         if not isinstance(name, str) or not name:
             raise InputError(f"the class name is {name!r}, need a non-empty string: pass {str(name) or 'new'!r}")
         if name in self.class_names:
@@ -347,7 +347,7 @@ class Model(nn.Module):
         """Return the statistics of the embedded training set. Raises InputError if there are none."""
         if self.statistics is None:
             what = "the model has no statistics of its training set, like all models trained with cross-entropy alone"
-            raise InputError(f"{what}: train with --objective lda")
+            raise InputError(f"{what}: train with objective lda")
         return self.statistics
 
     def _check_values(self, inputs: ModelInputs) -> None:

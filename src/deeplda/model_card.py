@@ -31,6 +31,7 @@ class ModelCard(BaseModel):
         width: the factor by which the network's hidden channel counts are scaled.
         embedding_dim: the width of the embedding.
         head, logit_scale: the output layer of a built-in network, as in `build_network`.
+        hidden_layer_sizes, dropout: the hidden layers of "mlp", as in `build_network`.
         sample_shape: the shape of one sample, (features,) or (channels, height, width).
         class_names: the class names, in the order of the class numbers.
         predictors: the names of the predictors; the first one makes the decisions.
@@ -49,6 +50,8 @@ class ModelCard(BaseModel):
     embedding_dim: int = Field(ge=1)
     head: Head | None = None
     logit_scale: float = Field(1.0, gt=0, allow_inf_nan=False)
+    hidden_layer_sizes: tuple[Annotated[int, Field(ge=1, lt=2**31)], ...] | None = None
+    dropout: float | None = Field(None, ge=0, lt=1)
     sample_shape: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1, max_length=3)
     class_names: tuple[str, ...] = Field(min_length=2)
     predictors: tuple[PredictorName, ...] = Field(min_length=1)
@@ -80,6 +83,8 @@ class ModelCard(BaseModel):
             "width": self.width,
             "head": self.head,
             "logit_scale": self.logit_scale,
+            "hidden_layer_sizes": self.hidden_layer_sizes,
+            "dropout": self.dropout,
         }
 
     @property

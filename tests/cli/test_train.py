@@ -62,7 +62,7 @@ def test_cross_entropy_reports_softmax(tmp_path):
     assert again["accuracy"] == summary["test"]["accuracy"]
     Image.new("L", (8, 8)).save(tmp_path / "one.png")
     refused = deeplda("predict", "runs/digits-cce", "one.png", "--distance", cwd=tmp_path)
-    assert "train with --objective lda" in only_sentence(refused)
+    assert "train with objective lda" in only_sentence(refused)
 
 
 def test_rows_of_numbers_and_balanced_weights(tmp_path):

@@ -14,7 +14,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from deeplda import DeepLDALoss
 from deeplda.core.large_batch import large_batch_backward
-from deeplda.data.dataset import Part
 from deeplda.training.config import FitConfig
 from deeplda.training.criteria import build_criterion
 from deeplda.training.parallel import World
@@ -28,11 +27,11 @@ def mixed(v: torch.Tensor) -> torch.Tensor:
     return (v - 0.5 * v.square()).sum()
 
 
-def loss(h: Array, y: Array, options: dict[str, Any]) -> tuple[float, Array, Array]:
+def loss(h: Array, y: Array, options: dict[str, Any], weights: Array | None = None) -> tuple[float, Array, Array]:
     """Return the value, the gradient at the rank's features, and the eigenvalues in the diagnostics."""
     criterion = DeepLDALoss(**options)
     features = torch.from_numpy(h).requires_grad_()
-    value = criterion(features, torch.from_numpy(y))
+    value = criterion(features, torch.from_numpy(y), None if weights is None else torch.from_numpy(weights))
     value.backward()
     return value.item(), features.grad.numpy(), criterion.diagnostics.eigenvalues.numpy()
 
@@ -163,11 +162,11 @@ def gradient_exchanges(h: Array, y: Array, chunk_size: int) -> int:
 
 
 def criterion(
-    settings: dict[str, Any], part: Part, groups: int, rank: int, outputs: Array, labels: Array
+    settings: dict[str, Any], rank: int, outputs: Array, labels: Array, weights: Array | None
 ) -> tuple[float, Array]:
     """Return the value and the gradient at the rank's outputs of the criterion that the loop would build."""
-    built = build_criterion(FitConfig(**settings), part, groups, World(rank, dist.get_world_size())).double()
+    built = build_criterion(FitConfig(**settings), World(rank, dist.get_world_size())).double()
     scores = torch.from_numpy(outputs).requires_grad_()
-    value = built(scores, torch.from_numpy(labels))
+    value = built(scores, torch.from_numpy(labels), None if weights is None else torch.from_numpy(weights))
     value.backward()
     return value.item(), scores.grad.numpy()

@@ -146,3 +146,16 @@ def test_a_class_of_one_stays_in_train() -> None:
 def test_too_little_is_refused(counts: list[int], says: str) -> None:
     with pytest.raises(InputError, match=says):
         complete(source(counts), 0)
+
+
+@pytest.mark.parametrize("weights", [None, [1.0, 2.0, 0.5, 3.0, 1.0, 1.0, 1.0]])
+def test_balanced_samples_give_every_class_the_same_weight(weights: list[float] | None) -> None:
+    labels = np.array([0, 0, 0, 0, 2, 2, 1])
+    part = Part(np.zeros((7, 2), np.float32), labels, weights=None if weights is None else np.array(weights))
+    before = np.ones(7) if weights is None else np.array(weights)
+    balanced = part.balanced().weights
+    assert balanced is not None
+    np.testing.assert_allclose(np.bincount(labels, balanced), before.sum() / 3)
+    ratio = balanced / before
+    assert all(np.ptp(ratio[labels == c]) == 0 for c in range(3))
+    assert part.balanced().take(np.array([6, 0])).weights.tolist() == balanced[[6, 0]].tolist()

@@ -338,7 +338,9 @@ def arrow_table():
 def _model_files():
     card = ModelCard(
         network="mlp",
-        width=0.02,
+        width=0.5,
+        hidden_layer_sizes=(6, 4),
+        dropout=0.25,
         embedding_dim=3,
         sample_shape=(4,),
         class_names=("a", "b", "c"),
@@ -347,7 +349,7 @@ def _model_files():
         subclass_decision="sum",
     )
     torch.manual_seed(0)
-    model = Model(card, build_network("mlp", (4,), 3, width=0.02))
+    model = Model(card, build_network(**card._architecture()))
     labels = torch.arange(12) % 4
     statistics = FeatureStatistics.for_labels(labels)
     statistics.update(torch.randn(12, 3), labels)

@@ -70,14 +70,17 @@ def test_a_scale_that_normalisation_would_undo_is_rejected(function):
             function("fastnet", SAMPLES["fastnet"], 5, head=head, logit_scale=0.5)
 
 
-@pytest.mark.parametrize("options", [{"head": "plain"}, {"logit_scale": 0.5}])
-def test_your_own_network_has_its_own_head(options, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "options", [{"head": "plain"}, {"logit_scale": 0.5}, {"hidden_layer_sizes": ()}, {"dropout": 0.0}]
+)
+def test_your_own_network_has_its_own_layers(options, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "network_with_a_head.py").write_text(
         "from torch import nn\nmake = lambda shape, d: nn.Linear(*shape, d)\n"
     )
+    (name,) = options
     for function in (build_network, check_network):
-        with pytest.raises(InputError, match="'network_with_a_head:make' has its own output layer"):
+        with pytest.raises(InputError, match=f"{name} is .*, but 'network_with_a_head:make' has its own layers: omit"):
             function("network_with_a_head:make", (20,), 5, **options)
 
 

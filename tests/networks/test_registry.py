@@ -3,13 +3,24 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 from deeplda.errors import InputError
-from deeplda.networks import MLP, NETWORKS, ConvNetSmall, DorferNet, FastNet, build_network, default_network
+from deeplda.networks import (
+    MLP,
+    NETWORKS,
+    ConvNetSmall,
+    DorferNet,
+    FastNet,
+    build_network,
+    check_network,
+    default_network,
+)
+from deeplda.networks.registry import outline_network
 
 SAMPLES = {"dorfernet": (3, 32, 32), "fastnet": (3, 32, 32), "convnet-small": (1, 8, 8), "mlp": (20,)}
 
@@ -222,3 +233,17 @@ def test_unsuitable_callables_are_rejected(name: str, message: str) -> None:
 def test_errors_of_the_users_own_code_are_left_alone() -> None:
     with pytest.raises(KeyError, match="inside the user's own code"):
         build_network("my_networks:fails", (5,), 3)
+
+
+def test_hidden_layers_of_the_mlp() -> None:
+    network = build_network("mlp", (20,), 2, hidden_layer_sizes=(30, 7), dropout=0.25)
+    assert [(m.in_features, m.out_features) for m in network.hidden if isinstance(m, nn.Linear)] == [(20, 30), (30, 7)]
+    assert {m.p for m in network.hidden if isinstance(m, nn.Dropout)} == {0.25}
+
+
+@pytest.mark.parametrize("name", sorted(set(NETWORKS) - {"mlp"}))
+@pytest.mark.parametrize("options", [{"hidden_layer_sizes": (30,)}, {"dropout": 0.0}])
+def test_other_networks_have_fixed_hidden_layers(name: str, options: dict[str, Any]) -> None:
+    for build in (build_network, check_network, outline_network):
+        with pytest.raises(InputError, match=f"but {name} has fixed hidden layers: omit"):
+            build(name, SAMPLES[name], 2, **options)

@@ -1,5 +1,7 @@
 """The small networks: layers, widths, the samples they reject, and that they learn."""
 
+from typing import Any
+
 import pytest
 import torch
 from sklearn.datasets import load_digits
@@ -104,3 +106,17 @@ def test_mlp_starts_as_a_linear_map_and_learns_beyond() -> None:
 def test_mlp_rejects_unsuitable_samples(shape: tuple[int, ...], message: str) -> None:
     with pytest.raises(InputError, match=message):
         MLP(shape, 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"hidden": (4, 0)}, r"\(4, 0\) units, need at least 1"),
+        ({"hidden": (2,) * 101}, "101 hidden layers, need at most 100"),
+        ({"dropout": 1.0}, "dropout must be at least 0 and less than 1, got 1.0"),
+        ({"dropout": float("nan")}, "dropout must be .*, got nan"),
+    ],
+)
+def test_mlp_rejects_unsuitable_hidden_layers(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        MLP((3,), 2, **options)

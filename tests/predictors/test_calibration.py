@@ -79,6 +79,17 @@ def test_samples_with_equal_scores_say_nothing_about_the_temperature():
     assert float(both.inverse_temperature) == pytest.approx(float(alone.inverse_temperature), rel=0.1)
 
 
+def test_a_weight_of_two_is_the_sample_twice():
+    scores, labels = overconfident(n=60)
+    weights = np.random.default_rng(0).integers(0, 4, 60)
+    copies = np.repeat(np.arange(60), weights)
+    weighted, repeated = Calibration().fit(scores, labels, weights), Calibration().fit(scores[copies], labels[copies])
+    for name in ("inverse_temperature", "uniform_share"):
+        assert float(getattr(weighted, name)) == pytest.approx(float(getattr(repeated, name)), rel=1e-6)
+    plain = Calibration().fit(scores, labels)
+    assert float(plain.inverse_temperature) != pytest.approx(float(weighted.inverse_temperature), rel=1e-3)
+
+
 def test_it_recovers_the_temperature_and_the_noise():
     scores, labels = overconfident(n=20_000, factor=8.0, noise=0.2)
     calibration = Calibration().fit(scores, labels)

@@ -230,3 +230,44 @@ def test_a_state_without_weighted_scatter_is_not_restored_as_weighted() -> None:
     statistics.update(features, labels)
     with pytest.raises(ValueError, match="no weighted scatter"):
         FeatureStatistics.from_state(statistics.state(), class_weight="balanced")
+
+
+@pytest.mark.parametrize("options", [{}, {"scatter": "sum"}, {"class_weight": "balanced"}])
+def test_weighted_samples_are_repeated_samples(options):
+    h, y = gaussian_batch(60, 4, 3)
+    weights = np.random.default_rng(0).integers(0, 4, 60)
+    weights[:3] = 1
+    copies = np.repeat(np.arange(60), weights)
+    weighted = FeatureStatistics.for_labels(y, weights, **options)
+    for part in np.array_split(np.arange(60), 4):
+        weighted.update(h[part], y[part], weights[part])
+    repeated = FeatureStatistics.for_labels(y[copies], **options)
+    repeated.update(h[copies], y[copies])
+    for name in ("within", "between", "pooled", "whitening"):
+        np.testing.assert_allclose(getattr(weighted, name)(), getattr(repeated, name)(), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(weighted.counts, repeated.counts)
+    predictor = Hyperplanes(**options).fit(h, y, weights)
+    again = Hyperplanes(**options).fit(h[copies], y[copies])
+    np.testing.assert_allclose(predictor.weight, again.weight, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(predictor.bias, again.bias, rtol=1e-7, atol=1e-9)
+
+
+def test_real_weights_in_any_order_are_complete():
+    """Sums of weights round differently in another order."""
+    h, y = gaussian_batch(500, 3, 2)
+    weights = np.random.default_rng(0).uniform(0.01, 3, 500)
+    statistics = FeatureStatistics.for_labels(y, weights)
+    for part in np.array_split(np.random.default_rng(1).permutation(500), 90):
+        statistics.update(h[part], y[part], weights[part])
+    assert statistics.within().shape == (3, 3)
+    statistics.update(h[:1], y[:1], np.array([0.01]))
+    with pytest.raises(RuntimeError, match="the samples seen are not the expected"):
+        statistics.within()
+
+
+def test_unbiased_covariances_have_no_weights():
+    h, y = gaussian_batch(20, 2, 2)
+    with pytest.raises(ValueError, match="scatter is 'dorfer' but samples have weights"):
+        FeatureStatistics.for_labels(y, np.ones(20), scatter="dorfer")
+    with pytest.raises(ValueError, match="scatter is 'dorfer' but samples have weights"):
+        FeatureStatistics.for_labels(y, scatter="dorfer").update(h, y, np.ones(20))

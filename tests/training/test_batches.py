@@ -1,5 +1,7 @@
 """Augmentation against NumPy, one image at a time."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
@@ -19,9 +21,10 @@ def images(n=6, channels=3, height=5, width=7):
 def test_without_augmentation_the_images_are_as_stored_and_channels_last():
     part = images()
     places = np.array([4, 1, 1])
-    inputs, labels = BatchSource(part, CPU, LoopConfig()).batch(places, 0)
+    inputs, labels, weights = BatchSource(part, CPU, LoopConfig()).batch(places, 0)
     assert np.array_equal(inputs.numpy(), part.inputs[places])
     assert labels.tolist() == [4, 1, 1]
+    assert weights is None
     assert inputs.is_contiguous(memory_format=torch.channels_last)
 
 
@@ -45,7 +48,7 @@ def test_every_image_is_flipped_or_not():
     torch.manual_seed(0)
     flipped = 0
     for _ in range(20):
-        inputs, _ = source.batch(np.arange(6), 0)
+        inputs = source.batch(np.arange(6), 0).inputs
         for image, original in zip(inputs.numpy(), part.inputs, strict=True):
             mirrored = np.array_equal(image, original[:, :, ::-1])
             assert mirrored or np.array_equal(image, original)
@@ -79,7 +82,7 @@ def test_every_image_is_moved_by_a_step_and_mirrored_at_the_edge():
     torch.manual_seed(0)
     seen = set()
     for _ in range(40):
-        inputs, _ = source.batch(np.arange(6), 0)
+        inputs = source.batch(np.arange(6), 0).inputs
         assert inputs.is_contiguous(memory_format=torch.channels_last)
         for place, image in enumerate(inputs.numpy()):
             found = [shift for shift, moved in shifts.items() if np.array_equal(image, moved[place])]
@@ -90,7 +93,7 @@ def test_every_image_is_moved_by_a_step_and_mirrored_at_the_edge():
 
 def test_rows_are_left_alone():
     part = Part(np.arange(12, dtype=np.float32).reshape(4, 3), np.arange(4))
-    inputs, labels = BatchSource(part, CPU, LoopConfig(flip=True, translate=3)).batch(np.array([2, 0]), 0)
+    inputs, labels, _ = BatchSource(part, CPU, LoopConfig(flip=True, translate=3)).batch(np.array([2, 0]), 0)
     assert inputs.tolist() == [[6, 7, 8], [0, 1, 2]]
     assert labels.tolist() == [2, 0]
 
@@ -98,3 +101,8 @@ def test_rows_are_left_alone():
 def test_a_translation_larger_than_the_image_is_survived():
     source = BatchSource(images(height=2, width=2), CPU, LoopConfig(translate=9))
     assert source.batch(np.arange(6), 0)[0].shape == (6, 3, 2, 2)
+
+
+def test_weights_come_with_their_samples():
+    part = replace(images(), weights=np.array([1.0, 2.0, 0.5, 4.0, 8.0, 3.0]))
+    assert BatchSource(part, CPU, LoopConfig()).batch(np.array([4, 1, 1]), 0).weights.tolist() == [8, 2, 2]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deeplda.errors import InputError
-from deeplda.training.config import AutoencoderConfig, RunConfig, merged, without_effect
+from deeplda.training.config import AutoencoderConfig, FitConfig, RunConfig, layer_sizes, merged, without_effect
 from deeplda.training.optim import learning_rate
 
 
@@ -45,6 +45,17 @@ def test_mistakes_are_named_on_one_line(tmp_path, text, message):
     with pytest.raises(InputError, match=message) as caught:
         RunConfig.read(tmp_path / "run.toml")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("text", "sizes"), [("128", (128,)), ("64, 32,1", (64, 32, 1)), ("none", ())])
+def test_sizes_of_hidden_layers(text, sizes):
+    assert layer_sizes(FitConfig(hidden_layer_sizes=text).hidden_layer_sizes) == sizes
+
+
+@pytest.mark.parametrize("text", ["", "0", "64,", "64x32", "-3", "1.5", "9" * 10, "None"])
+def test_other_texts_are_not_sizes_of_hidden_layers(text):
+    with pytest.raises(InputError, match=r"hidden_layer_sizes is '.*': need positive integers separated by commas"):
+        FitConfig.parse({"hidden_layer_sizes": text}, "here")
 
 
 def test_dlda_is_alpha_one():

@@ -1,5 +1,7 @@
 """Scores against scikit-learn's."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, confusion_matrix, log_loss, roc_auc_score
@@ -66,3 +68,14 @@ def test_the_scores_of_the_probabilities_are_those_of_predict_proba():
         assert after.log_loss < before.log_loss
         assert (after.accuracy, after.balanced_accuracy) == (before.accuracy, before.balanced_accuracy)
         assert int(model._named_predictor(name).calibration.samples) == len(part)
+
+
+def test_weighted_samples_have_a_weighted_accuracy_that_selects_the_epoch():
+    model, part = small_model(), Part(*digits())
+    weights = np.random.default_rng(0).uniform(0.1, 3, len(part))
+    plain, weighted = evaluate(model, part), evaluate(model, replace(part, weights=weights))
+    right = model.predict(part.inputs) == np.asarray(model.class_names)[part.labels]
+    assert weighted.weighted_accuracy == weighted.score == pytest.approx(np.average(right, weights=weights))
+    assert weighted.score != plain.score
+    assert weighted.model_copy(update={"weighted_accuracy": None}) == plain
+    assert "weighted_accuracy" not in plain.model_dump(exclude_unset=True)

@@ -10,6 +10,7 @@ from deeplda.errors import InputError
 from deeplda.export import export_run
 from deeplda.report.diagnosis import diagnose
 from deeplda.report.report_files import write_report
+from deeplda.training.batches import Batch
 from deeplda.training.config import RunConfig
 from deeplda.training.evaluation import evaluate, gather_statistics
 from deeplda.training.metrics import EpochRow
@@ -83,7 +84,7 @@ def test_with_weight_0_it_is_cross_entropy(lda_weight):
     stepped = []
     for settings in ({"objective": "cce"}, {"objective": "joint", "lda_weight": lda_weight}):
         trainee = build_trainee(RunConfig(width=0.1, label_smoothing=0.1, **settings), data)
-        loss = trainee.step(inputs, labels, 0.1)
+        loss = trainee.step(Batch(inputs, labels), 0.1)
         stepped.append(
             [loss, *(parameter.detach().flatten().norm().item() for parameter in trainee.trained.parameters())]
         )

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from deeplda.data import load_data
+from deeplda.training.batches import Batch
 from deeplda.training.config import RunConfig
 from deeplda.training.pipeline import run_to_end
 from deeplda.training.progress import Progress
@@ -30,7 +31,7 @@ def seen_types(classifier):
     seen = []
     classifier.model.network.register_forward_hook(lambda _module, _inputs, output: seen.append(output.dtype))
     classifier.criterion.register_forward_pre_hook(lambda _module, inputs: seen.append(inputs[0].dtype))
-    classifier.step(INPUTS, LABELS, 0.01)
+    classifier.step(Batch(INPUTS, LABELS), 0.01)
     return seen
 
 

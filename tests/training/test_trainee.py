@@ -8,6 +8,7 @@ import torch
 
 from deeplda.data import load_data
 from deeplda.errors import InputError, TrainingError
+from deeplda.training.batches import Batch
 from deeplda.training.checkpoint import Counters, Snapshot
 from deeplda.training.config import RunConfig
 from deeplda.training.loop import train
@@ -40,7 +41,7 @@ def test_a_loss_that_is_not_finite_ends_the_training(objective):
     before = [parameter.clone() for parameter in classifier.trained.parameters()][1:]
     inputs, labels = torch.from_numpy(data.train.inputs[:100]), torch.from_numpy(data.train.labels[:100])
     with pytest.raises(TrainingError, match="training"):
-        classifier.step(inputs, labels, 0.1)
+        classifier.step(Batch(inputs, labels), 0.1)
     assert all(map(torch.equal, before, list(classifier.trained.parameters())[1:]))
 
 
@@ -68,7 +69,7 @@ def test_rates_of_the_head_and_of_biases_follow_the_schedule_and_are_restored():
         return build_trainee(RunConfig(**settings), data)
 
     classifier = built()
-    classifier.step(inputs, labels, 0.02)
+    classifier.step(Batch(inputs, labels), 0.02)
     assert [group["lr"] for group in classifier.optimizer.param_groups] == pytest.approx([0.02, 0.1, 0.06])
     head = classifier.optimizer.param_groups[2]["params"]
     assert [id(p) for p in head] == [id(p) for p in classifier.model.network.output.parameters()]
@@ -76,7 +77,7 @@ def test_rates_of_the_head_and_of_biases_follow_the_schedule_and_are_restored():
     again = built()
     snapshot.restore(again.trained, again.optimizer)
     for trainee in (classifier, again):
-        trainee.step(inputs, labels, 0.1)
+        trainee.step(Batch(inputs, labels), 0.1)
     assert all(map(torch.equal, classifier.trained.parameters(), again.trained.parameters()))
 
 

@@ -11,6 +11,9 @@ from which the gradient with respect to row i of class c follows:
     2 weight unit within_c (h_i - mu_c) [alpha left' diag(signs) right + (1 - alpha) diag(left' diag(signs) right)]
     - 2 weight share_c centre_c diag(signs) right.
 
+If samples have weights, share_c is relative to the sum of those of class c, and the gradient of a row is multiplied by
+its weight.
+
 It is computed as (n x r) (r x d) products: neither an (n, d, d) array nor a (d, d) derivative is formed. The forward
 pass computes it, so that only the gradient itself has to be kept for the backward pass.
 """
@@ -53,6 +56,8 @@ def gradient_at_features(
         products = left * right if signs is None else left * right * signs[:, None]
         diagonal = products.sum(0).mul_(twice * weights.unit * (1 - alpha)).clamp_(-most, most)
         gradient.addcmul_(rows, diagonal.to(dtype))
+    if batch.weights is not None:
+        gradient.mul_(batch.weights.to(dtype)[:, None])
     scale = batch.scale * (1 if batch.ranks is None else batch.ranks.size)
     return gradient if scale == 1 else gradient.mul_(scale)
 

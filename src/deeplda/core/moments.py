@@ -86,19 +86,19 @@ def union_of(ours: Tensor, theirs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return classes, *place.split([len(ours), len(theirs)])
 
 
-def class_moments(features: Tensor, labels: Tensor, weights: Tensor | None = None) -> ClassMoments:
+def class_moments(features: Tensor, labels: Tensor, sample_weight: Tensor | None = None) -> ClassMoments:
     """Compute counts, means and within-class scatter of `features` (n, d) with `labels` (n,).
 
-    `weights` (n,) are positive numbers: a sample with weight 2 counts as two equal samples, so counts are sums of
-    weights. The result has no gradient. Raises ValueError or TypeError unless the input is a labelled batch of finite
-    numbers whose squares neither overflow nor underflow: the largest magnitude must be from 1e-145 to 1e145, or 0.
+    A sample with weight 2 in `sample_weight` (n,) counts as two equal samples, and one with weight 0 not at all, so
+    counts are sums of weights. The result has no gradient. Raises ValueError or TypeError unless the input is a
+    labelled batch of finite numbers whose squares neither overflow nor underflow: the largest magnitude must be from
+    1e-145 to 1e145, or 0.
     """
-    check_batch(features, labels)
+    features, labels, weights = weighted_samples(features, labels, sample_weight)
+    check_batch(features, labels, weights)
     with full_precision(features):
-        batch = CentredBatch.of(features, labels)
+        batch = CentredBatch.of(features, labels, weights)
         batch.check_power(2)
-        if weights is not None:
-            batch = batch.weighted(weights)
         return ClassMoments(
             classes=batch.classes,
             counts=batch.counts,
@@ -111,19 +111,20 @@ class CentredBatch(NamedTuple):
     """A batch in the form that the objective needs: features minus their class mean, times a power of two.
 
     The power of two brings features of extreme magnitude near 1 without changing a digit; for all others it is 1. If
-    the batch is split among ranks, `class_of` and `rows` describe this rank's part, and everything else describes the
-    complete batch.
+    the batch is split among ranks, `class_of`, `rows` and `weights` describe this rank's part, and everything else
+    describes the complete batch.
 
     Attributes:
         classes: (C,), the class ids, ascending.
         class_of: (rows,), the position in `classes` of each row's class.
-        counts: (C,) float64, the number of samples of each class.
+        counts: (C,) float64, the number of samples of each class, or the sum of their weights.
         means: (C, d) float64, the class means of the scaled features.
         rows: (rows, d), scaled features minus the mean of their class, in the precision of the large products.
         scale: the power of two.
         largest: the largest magnitude of the scaled features.
         n: the number of samples.
         ranks: the ranks among which the batch is split; None if it is local.
+        weights: (rows,) float64, the sample weights, all positive; None if all are 1.
     """
 
     classes: Tensor
@@ -135,15 +136,16 @@ class CentredBatch(NamedTuple):
     largest: float
     n: int
     ranks: Ranks | None
+    weights: Tensor | None = None
 
     @classmethod
-    def of(cls, features: Tensor, labels: Tensor) -> Self:
+    def of(cls, features: Tensor, labels: Tensor, weights: Tensor | None = None) -> Self:
         """Centre a local batch that has passed `check_batch`; call it within `full_precision`."""
-        part = _Part.of(features, labels)
+        part = _Part.of(features, labels, weights)
         return cls._of(part, part.counts, Agreement(part.classes, len(part.rows), part.largest, None))
 
     @classmethod
-    def across(cls, features: Tensor, labels: Tensor, ranks: Ranks, options: str) -> Self:
+    def across(cls, features: Tensor, labels: Tensor, weights: Tensor | None, ranks: Ranks, options: str) -> Self:
         """Centre a batch that is split among `ranks`, given this rank's part, which may be empty.
 
         The text `options` must be the same on all ranks. Either every rank raises the same error, or none does.
@@ -152,9 +154,9 @@ class CentredBatch(NamedTuple):
             # The device of the features need not be the current device.
             ranks = replace(ranks, carrier=features.device)
         try:
-            check_batch(features, labels, least=0)
+            check_batch(features, labels, weights, least=0)
             with full_precision(features):
-                part = _Part.of(features, labels)
+                part = _Part.of(features, labels, weights)
         except Exception as error:
             ranks.agree(Summary.failed(error), options)
             raise
@@ -173,38 +175,15 @@ class CentredBatch(NamedTuple):
         scale = _scale(whole.largest, rows.dtype)
         rows = rows * scale if scale != 1.0 else rows
         counts = counts.to(torch.float64)
-        sums = _class_sums(rows, part.class_of, len(whole.classes))
+        sums = _class_sums(rows, part.class_of, part.weights, len(whole.classes))
         if whole.ranks is not None:
             counts, sums = whole.ranks.total(counts, sums)
         means = sums / counts[:, None]
         centred = _centre(rows, means, part.class_of)
         largest = whole.largest * scale
-        return cls(whole.classes, part.class_of, counts, means, centred, scale, largest, whole.n, whole.ranks)
-
-    def weighted(self, weights: Tensor) -> Self:
-        """Return a local batch with sample weights (n,): weighted counts and means, and rows times sqrt(weight).
-
-        Products of the rows are then weighted sums. Raises TypeError unless `weights` is a tensor, and ValueError
-        unless all weights are positive and finite.
-        """
-        _check_tensor("weights", weights)
-        if weights.shape != (self.n,) or not ((weights > 0) & weights.isfinite()).all():
-            raise ValueError(
-                got(
-                    f"weights has shape {tuple(weights.shape)} and values of {weights.min():.3g} to {weights.max():.3g}"
-                    if weights.numel()
-                    else "weights is empty",
-                    need=f"{self.n} positive finite numbers",
-                    do="drop the samples with weight 0",
-                )
-            )
-        weights = weights.to(self.rows.device, torch.float64)
-        counts = torch.zeros_like(self.counts).index_add_(0, self.class_of, weights)
-        rows = self.rows.double()
-        # The rows are centred at the unweighted means, so only a small shift is left.
-        shift = torch.zeros_like(self.means).index_add_(0, self.class_of, rows * weights[:, None]) / counts[:, None]
-        rows = (rows - shift[self.class_of]) * weights.sqrt()[:, None]
-        return self._replace(counts=counts, means=self.means + shift, rows=rows.to(self.rows.dtype))
+        return cls(
+            whole.classes, part.class_of, counts, means, centred, scale, largest, whole.n, whole.ranks, part.weights
+        )
 
     def check_power(self, power: int) -> None:
         """Raise ValueError if sums of the `power`-th powers of the unscaled features would overflow or underflow."""
@@ -223,26 +202,41 @@ class CentredBatch(NamedTuple):
         """The numbers of samples, dimensions and classes, (n, d, C)."""
         return self.n, self.rows.shape[1], len(self.classes)
 
+    @property
+    def total(self) -> float:
+        """The sum of the sample weights, which is n without weights."""
+        return self.n if self.weights is None else float(self.counts.sum())
+
     def scatter(self, weights: Tensor | None = None, *, exact: bool = False) -> Tensor:
-        """Return the sum over the rows of weight * row row', (d, d) float64; `weights` (C,) has a factor per class.
+        """Return the sum over the rows of weight * row row', (d, d) float64.
+
+        The weight of a row is that of its sample times that of its class in `weights` (C,).
 
         With `exact`, the product is also computed in float64, for matrices that are too ill-conditioned for the
         features' precision.
         """
         rows = self.rows.double() if exact else self.rows
-        product = gram(rows) if weights is None else rows.T @ (rows * self.by_row(weights, rows.dtype))
+        column = self._weights_of_rows(weights, rows.dtype)
+        product = gram(rows) if column is None else rows.T @ (rows * column)
         return self._over_ranks(product.double())
 
     def variances(self, weights: Tensor | None = None) -> Tensor:
         """Return the diagonal of `scatter`, (d,) float64, without computing the product."""
         squares = self.rows.square()
-        if weights is not None:
-            squares *= self.by_row(weights, squares.dtype)
+        if (column := self._weights_of_rows(weights, squares.dtype)) is not None:
+            squares *= column
         return self._over_ranks(squares.sum(0, dtype=torch.float64))
 
     def by_row(self, values: Tensor, dtype: torch.dtype) -> Tensor:
         """Expand `values` (C,), one per class, to a column (n, 1), one per row."""
         return values.to(dtype)[self.class_of, None]
+
+    def _weights_of_rows(self, weights: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+        """Return the weights of samples and classes, multiplied, as a column (n, 1); None if there are none."""
+        if self.weights is None:
+            return None if weights is None else self.by_row(weights, dtype)
+        product = self.weights if weights is None else self.weights * weights[self.class_of]
+        return product.to(dtype)[:, None]
 
     def _over_ranks(self, part: Tensor) -> Tensor:
         return part if self.ranks is None else self.ranks.total(part)[0]
@@ -256,14 +250,19 @@ class _Part(NamedTuple):
     class_of: Tensor
     counts: Tensor
     largest: float
+    weights: Tensor | None = None
 
     @classmethod
-    def of(cls, features: Tensor, labels: Tensor) -> Self:
+    def of(cls, features: Tensor, labels: Tensor, weights: Tensor | None) -> Self:
         labels = labels.long()
         if features.device.type in _NO_FLOAT64:
-            features, labels = features.cpu(), labels.cpu()
-        largest = _largest(features)
-        return cls(features, *_classes(labels), largest)
+            features, labels, weights = features.cpu(), labels.cpu(), None if weights is None else weights.cpu()
+        part = cls(features, *_classes(labels), _largest(features))
+        if weights is None:
+            return part
+        weights = weights.double()
+        counts = torch.zeros_like(part.counts, dtype=torch.float64).index_add_(0, part.class_of, weights)
+        return part._replace(counts=counts, weights=weights)
 
 
 def gram(rows: Tensor) -> Tensor:
@@ -279,8 +278,23 @@ def gram(rows: Tensor) -> Tensor:
     return product
 
 
-def check_batch(features: Tensor, labels: Tensor, *, least: int = 1) -> None:
+def weighted_samples(features: Tensor, labels: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Drop the samples with weight 0. Arguments that are not a weighted batch are returned for `check_batch` to reject.
+
+    The features that remain are differentiable functions of all features.
+    """
+    if weights is None or not all(map(_is_dense, (features, labels, weights))):
+        return features, labels, weights
+    fits = features.ndim == 2 and weights.shape == labels.shape == features.shape[:1]
+    if not fits or not weights.device == labels.device == features.device or (kept := weights != 0).all():
+        return features, labels, weights
+    return features[kept], labels[kept], weights[kept]
+
+
+def check_batch(features: Tensor, labels: Tensor, weights: Tensor | None = None, *, least: int = 1) -> None:
     """Check that `features` is an (n, d) batch of real floats with n >= `least`, and that `labels` has n integers.
+
+    If there are `weights`, they must be n positive numbers.
 
     Raises TypeError if a type, layout or dtype is wrong, ValueError if a shape or device is wrong, and RuntimeError if
     the features are differentiated in forward mode, in which torch's derivative of Pillai's statistic is wrong.
@@ -326,6 +340,33 @@ def check_batch(features: Tensor, labels: Tensor, *, least: int = 1) -> None:
                 do="pass labels.to(features.device)",
             )
         )
+    if weights is not None:
+        _check_weights(weights, features)
+
+
+def _check_weights(weights: Tensor, features: Tensor) -> None:
+    """Raise TypeError or ValueError unless `weights` has a positive number for each row of features."""
+    if not isinstance(weights, Tensor) or weights.is_complex() or weights.dtype == torch.bool or weights.requires_grad:
+        kind = f"of type {type(weights).__name__}"
+        if isinstance(weights, Tensor):
+            kind = "a tensor that requires a gradient" if weights.requires_grad else f"of dtype {weights.dtype}"
+        do = "pass torch.as_tensor(sample_weight), detached and in floating point"
+        raise TypeError(got(f"sample_weight is {kind}", need="a tensor of constant numbers", do=do))
+    _check_dense("sample_weight", weights)
+    if weights.shape != features.shape[:1] or weights.device != features.device:
+        what = f"sample_weight has shape {tuple(weights.shape)} and is on {weights.device}"
+        need = f"({len(features)},) on {features.device}"
+        raise ValueError(got(what, need=need, do="pass one weight for each row of features, on their device"))
+    low, high = map(float, torch.aminmax(weights)) if len(weights) else (1.0, 1.0)
+    # Beyond these limits, products in float32 could overflow, or all be lost.
+    if not (low > 0 and 1e-30 <= high <= 1e30):
+        what = f"sample_weight has values from {low:g} to {high:g}"
+        need = "finite numbers >= 0, of which the largest is between 1e-30 and 1e30"
+        raise ValueError(got(what, need=need, do="only their ratios matter, so divide them by their mean"))
+
+
+def _is_dense(value: object) -> bool:
+    return isinstance(value, Tensor) and value.layout == torch.strided and not (value.is_nested or is_batched(value))
 
 
 def _check_tensor(name: str, value: object) -> None:
@@ -430,19 +471,23 @@ def _scale(largest: float, dtype: torch.dtype) -> float:
     return math.ldexp(1.0, min(-math.frexp(largest)[1], most, _LARGEST_SCALE_EXPONENT))
 
 
-def _chunks(rows: Tensor, index: Tensor) -> Iterable[tuple[Tensor, Tensor]]:
-    """Split rows and their classes into pieces whose float64 copies fit in the CPU cache, or one piece off the CPU."""
+def _chunks(rows: Tensor, *others: Tensor) -> Iterable[tuple[Tensor, ...]]:
+    """Split rows and tensors of the same length into pieces whose float64 copies fit in the CPU cache.
+
+    There is only one piece if the rows are not on the CPU.
+    """
     n, d = rows.shape
     if rows.device.type != "cpu" or n * d <= _CHUNK_ELEMENTS:
-        return ((rows, index),)
+        return ((rows, *others),)
     step = max(1, _CHUNK_ELEMENTS // d)
-    return zip(torch.split(rows, step), torch.split(index, step), strict=True)
+    return zip(*(torch.split(tensor, step) for tensor in (rows, *others)), strict=True)
 
 
-def _class_sums(rows: Tensor, index: Tensor, classes: int) -> Tensor:
+def _class_sums(rows: Tensor, index: Tensor, weights: Tensor | None, classes: int) -> Tensor:
+    """Return the sum of the rows of each class, times their weights, (C, d) float64."""
     sums = rows.new_zeros(classes, rows.shape[1], dtype=torch.float64)
-    for part, part_index in _chunks(rows, index):
-        sums.index_add_(0, part_index, part.double())
+    for part, at, *weight in _chunks(rows, index, *(() if weights is None else (weights,))):
+        sums.index_add_(0, at, part.double() * weight[0][:, None] if weight else part.double())
     return sums
 
 

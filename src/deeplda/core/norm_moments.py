@@ -46,17 +46,16 @@ class NormMoments:
 
         Raises ValueError if the largest magnitude of the features is not 0 and not from 1e-72 to 1e72.
         """
-        check_batch(features, labels)
+        check_batch(features, labels, weights)
         with full_precision(features):
-            batch = CentredBatch.of(features.double(), labels)
+            batch = CentredBatch.of(features.double(), labels, weights)
             batch.check_power(4)
-            counted = torch.ones(batch.n, dtype=torch.float64) if weights is None else weights.double()
-            batch = batch.weighted(counted)
             squares = batch.rows.square().sum(1)
-            thirds = torch.zeros_like(batch.means)
-            thirds.index_add_(0, batch.class_of, batch.rows * (squares / counted.sqrt())[:, None])
-            fourths = torch.zeros_like(batch.counts).index_add_(0, batch.class_of, squares.square() / counted)
-            rows = torch.split(batch.rows[batch.class_of.argsort()], batch.class_of.bincount().tolist())
+            counted = squares if batch.weights is None else squares * batch.weights
+            thirds = torch.zeros_like(batch.means).index_add_(0, batch.class_of, batch.rows * counted[:, None])
+            fourths = torch.zeros_like(batch.counts).index_add_(0, batch.class_of, counted * squares)
+            rooted = batch.rows if batch.weights is None else batch.rows * batch.weights.sqrt()[:, None]
+            rows = torch.split(rooted[batch.class_of.argsort()], batch.class_of.bincount().tolist())
             scatters = torch.stack([gram(part) for part in rows])
             scale = batch.scale
         # The square of the scale is finite, but higher powers need not be.

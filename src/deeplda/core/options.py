@@ -56,6 +56,18 @@ def check_regularisation(alpha: float, lam: float, scatter: str, class_weight: s
         )
 
 
+def check_unweighted(scatter: Scatter) -> None:
+    """Raise ValueError if samples cannot have weights with this scatter."""
+    if scatter == "dorfer":
+        raise ValueError(
+            got(
+                "scatter is 'dorfer' but samples have weights",
+                need="no weights, because unbiased covariances depend on the number of samples",
+                do="use scatter 'pooled' to weight samples",
+            )
+        )
+
+
 def check_statistic(statistic: object, epsilon: float, scatter: Scatter) -> None:
     """Raise ValueError unless `statistic` is a callable or a name that is defined for `scatter`, and epsilon >= 0.
 

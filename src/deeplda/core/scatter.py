@@ -12,8 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from deeplda.core.moments import CentredBatch, check_batch, full_precision, gram
-from deeplda.core.options import ClassWeight, Scatter, check_regularisation
+from deeplda.core.moments import CentredBatch, check_batch, full_precision, gram, weighted_samples
+from deeplda.core.options import ClassWeight, Scatter, check_regularisation, check_unweighted
 from deeplda.core.statistics import LEAST_LARGE, valid_eigenvalues
 from deeplda.errors import got
 
@@ -33,6 +33,7 @@ def discriminant_eigenvalues(
     lam: float = 1e-3,
     scatter: Scatter = "pooled",
     class_weight: ClassWeight = None,
+    sample_weight: Tensor | None = None,
 ) -> Tensor:
     """Return the valid eigenvalues v of S_B e = v S'_W e: the top min(d, C - 1), ascending, float64.
 
@@ -41,9 +42,11 @@ def discriminant_eigenvalues(
     Raises ValueError or TypeError if an option or the batch is invalid.
     """
     check_regularisation(alpha, lam, scatter, class_weight)
-    check_batch(features, labels)
+    features, labels, weights = weighted_samples(features, labels, sample_weight)
+    check_batch(features, labels, weights)
     with full_precision(features):
-        problem = DiscriminantProblem.of(CentredBatch.of(features, labels), alpha, lam, scatter, class_weight)
+        batch = CentredBatch.of(features, labels, weights)
+        problem = DiscriminantProblem.of(batch, alpha, lam, scatter, class_weight)
         return valid_eigenvalues(problem.matrix, problem.valid, problem.factor)
 
 
@@ -118,9 +121,11 @@ class DiscriminantProblem(NamedTuple):
     def of(
         cls, batch: CentredBatch, alpha: float, lam: float, scatter: Scatter, class_weight: ClassWeight
     ) -> DiscriminantProblem:
-        n, d, c = batch.shape
+        _, d, c = batch.shape
         check_classes(batch)
-        weights = ScatterWeights.of(batch.counts, n, scatter, class_weight)
+        if batch.weights is not None:
+            check_unweighted(scatter)
+        weights = ScatterWeights.of(batch.counts, batch.total, scatter, class_weight)
         # Means are relative to the first one, so that constant dimensions give exactly 0.
         means = batch.means - batch.means[0]
         roots = weights.between.sqrt()

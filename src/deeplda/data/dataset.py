@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Inputs = NDArray[np.uint8] | NDArray[np.float32] | MappedRows
 Labels = NDArray[np.int64]
+Weights = NDArray[np.float64]
 
 # Fractions of the training samples that are split off if a source has no validation or test set of its own.
 TEST_SHARE = 0.15
@@ -41,6 +42,7 @@ class Part:
         files: the path of each sample's file, as printable text; None if samples do not come from separate files.
         digests: (N,), the digest of each sample's file; None if samples do not come from separate files.
         rows: (N,), the row of each sample in its table, counted from 1; None if samples do not come from a table.
+        weights: (N,) float64, positive: a sample with weight 2 counts as two samples. None if all samples count once.
     """
 
     inputs: Inputs
@@ -48,6 +50,7 @@ class Part:
     files: tuple[str, ...] | None = None
     digests: Digests | None = None
     rows: Labels | None = None
+    weights: Weights | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -57,7 +60,17 @@ class Part:
         files = None if self.files is None else tuple(self.files[index] for index in indices)
         digests = None if self.digests is None else self.digests[indices]
         rows = None if self.rows is None else self.rows[indices]
-        return Part(taken(self.inputs, indices), self.labels[indices], files, digests, rows)
+        weights = None if self.weights is None else self.weights[indices]
+        return Part(taken(self.inputs, indices), self.labels[indices], files, digests, rows, weights)
+
+    def balanced(self) -> Part:
+        """Return the samples with weights under which every class has the same total, and n samples count n times.
+
+        A sample of class c weighs n / (C n_c), times the weight that it had; n and n_c are sums of weights then.
+        """
+        counts = np.bincount(self.labels, self.weights)
+        factors = counts.sum() / (np.count_nonzero(counts) * counts[self.labels])
+        return replace(self, weights=factors if self.weights is None else self.weights * factors)
 
 
 def taken(inputs: Inputs, indices: NDArray[np.intp]) -> Inputs:
@@ -66,7 +79,7 @@ def taken(inputs: Inputs, indices: NDArray[np.intp]) -> Inputs:
 
 
 def joined(*parts: Part) -> Part:
-    """Concatenate the samples of several splits; samples in a file stay there."""
+    """Concatenate the samples of several splits; samples in a file stay there. Weights are left out."""
     inputs = [part.inputs for part in parts]
     mapped = [rows for rows in inputs if isinstance(rows, MappedRows)]
     files = [part.files for part in parts if part.files is not None]

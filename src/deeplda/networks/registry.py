@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Protocol, TypedDict, runtime_checkable
+from typing import Any, Protocol, TypedDict, Unpack, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -47,15 +47,22 @@ class StartsFromData(Protocol):
         """Initialise from some training samples (n, *sample_shape), normalised as the inputs of `forward` are."""
 
 
-class Architecture(TypedDict):
+class NetworkOptions(TypedDict, total=False):
+    """The options of `build_network`, which describes them."""
+
+    width: float
+    head: Head | None
+    logit_scale: float
+    hidden_layer_sizes: Sequence[int] | None
+    dropout: float | None
+
+
+class Architecture(NetworkOptions):
     """The arguments of `build_network`."""
 
     name: str
     sample_shape: Sequence[int]
     embedding_dim: int
-    width: float
-    head: Head | None
-    logit_scale: float
 
 
 NETWORKS: dict[str, NetworkBuilder] = {
@@ -67,13 +74,7 @@ NETWORKS: dict[str, NetworkBuilder] = {
 
 
 def build_network(
-    name: str,
-    sample_shape: Sequence[int],
-    embedding_dim: int,
-    *,
-    width: float = 1.0,
-    head: Head | None = None,
-    logit_scale: float = 1.0,
+    name: str, sample_shape: Sequence[int], embedding_dim: int, **options: Unpack[NetworkOptions]
 ) -> nn.Module:
     """Build a network by name, with fresh weights from torch's random number generator.
 
@@ -87,28 +88,24 @@ def build_network(
         head: "normalised" or "plain", the output layer of a built-in network; None is the network's own default. A
             network of your own has its own output layer.
         logit_scale: factor for the outputs of a plain head.
+        hidden_layer_sizes: number of units in each hidden layer of "mlp" at width 1, by default (128, 128).
+        dropout: fraction of the hidden values of "mlp" dropped during training, by default 0.5.
 
     Raises InputError if the name is unknown, if the arguments are unsuitable, or if a built-in network does not fit in
     memory; nothing is allocated in that case. The size of your own network is not checked in advance, because only its
     code knows it. Errors raised by your own callable are passed on.
     """
     if ":" in name:
-        if head is not None or logit_scale != 1:
-            what = f"head is {head} and logit_scale is {logit_scale:g}, but {name!r} has its own output layer"
-            raise InputError(f"{what}: omit both")
-        return build_user_network(name, tuple(sample_shape), embedding_dim, width=width)
-    outline_network(name, sample_shape, embedding_dim, width=width, head=head, logit_scale=logit_scale)
-    return NETWORKS[name](tuple(sample_shape), embedding_dim, width=width, head=head, logit_scale=logit_scale)
+        for option, default in (("head", None), ("logit_scale", 1), ("hidden_layer_sizes", None), ("dropout", None)):
+            if (given := options.get(option, default)) != default:
+                raise InputError(f"{option} is {given}, but {name!r} has its own layers: omit {option}")
+        return build_user_network(name, tuple(sample_shape), embedding_dim, width=options.get("width", 1.0))
+    outline_network(name, sample_shape, embedding_dim, **options)
+    return NETWORKS[name](tuple(sample_shape), embedding_dim, **_arguments(name, options))
 
 
 def check_network(
-    name: str,
-    sample_shape: Sequence[int],
-    embedding_dim: int,
-    *,
-    width: float = 1.0,
-    head: Head | None = None,
-    logit_scale: float = 1.0,
+    name: str, sample_shape: Sequence[int], embedding_dim: int, **options: Unpack[NetworkOptions]
 ) -> None:
     """Raise InputError if `build_network` would.
 
@@ -116,17 +113,11 @@ def check_network(
     discarded.
     """
     build = build_network if ":" in name else outline_network
-    build(name, sample_shape, embedding_dim, width=width, head=head, logit_scale=logit_scale)
+    build(name, sample_shape, embedding_dim, **options)
 
 
 def outline_network(
-    name: str,
-    sample_shape: Sequence[int],
-    embedding_dim: int,
-    *,
-    width: float = 1.0,
-    head: Head | None = None,
-    logit_scale: float = 1.0,
+    name: str, sample_shape: Sequence[int], embedding_dim: int, **options: Unpack[NetworkOptions]
 ) -> nn.Module:
     """Build a built-in network on the meta device, without values and without allocating memory.
 
@@ -139,8 +130,20 @@ def outline_network(
             need=f"one of {', '.join(NETWORKS)}, or your own as module.path:callable",
             do=f"did you mean {nearest[0]!r}?" if nearest else "choose one of these",
         )
-    build, shape = NETWORKS[name], tuple(sample_shape)
-    return outline(lambda: build(shape, embedding_dim, width=width, head=head, logit_scale=logit_scale))
+    build, shape, arguments = NETWORKS[name], tuple(sample_shape), _arguments(name, options)
+    return outline(lambda: build(shape, embedding_dim, **arguments))
+
+
+def _arguments(name: str, options: NetworkOptions) -> dict[str, Any]:
+    """Return the keyword arguments of a built-in network. Raises InputError for an option that only mlp has."""
+    arguments: dict[str, Any] = {option: value for option, value in options.items() if value is not None}
+    for option, argument in (("hidden_layer_sizes", "hidden"), ("dropout", "dropout")):
+        if option in arguments:
+            if name != "mlp":
+                what = f"{option} is {arguments[option]}, but {name} has fixed hidden layers"
+                raise InputError(f"{what}: omit {option}, or use network mlp")
+            arguments[argument] = arguments.pop(option)
+    return arguments
 
 
 def default_network(sample_shape: Sequence[int]) -> str:

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
+from deeplda.errors import InputError
 from deeplda.networks.layers import (
     Head,
     PlainHead,
@@ -20,6 +21,9 @@ from deeplda.networks.layers import (
     row_features,
     scaled,
 )
+
+# More than anyone would train. The card of an untrusted model can declare millions.
+_MOST_HIDDEN_LAYERS = 100
 
 
 class ConvNetSmall(nn.Module):
@@ -97,8 +101,9 @@ class MLP(nn.Module):
         head: only "plain", the default.
         logit_scale: factor for the outputs.
 
-    Raises InputError if the samples are not feature vectors, if `width` leaves a layer without units, if
-    `embedding_dim` is less than 1, or if another head is given.
+    Raises InputError if the samples are not feature vectors, if there are more than 100 hidden layers, if `hidden` or
+    `width` leaves one of them without units, if `dropout` is not a fraction, if `embedding_dim` is less than 1, or if
+    another head is given.
     """
 
     output_layers = ("linear", "output")
@@ -118,6 +123,12 @@ class MLP(nn.Module):
         features = row_features(sample_shape, network="mlp")
         check_embedding_dim(embedding_dim)
         checked_head(head, logit_scale, network="mlp", choices=("plain",))
+        if len(hidden) > _MOST_HIDDEN_LAYERS:
+            raise InputError(f"there are {len(hidden)} hidden layers, need at most {_MOST_HIDDEN_LAYERS}: omit some")
+        if any(units < 1 for units in hidden):
+            raise InputError(f"the hidden layers have {tuple(hidden)} units, need at least 1 in each of them")
+        if not 0 <= dropout < 1:
+            raise InputError(f"dropout must be at least 0 and less than 1, got {dropout}")
         sizes = [features, *(scaled(units, width) for units in hidden)]
 
         layers: list[nn.Module] = []

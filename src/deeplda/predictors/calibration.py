@@ -58,7 +58,7 @@ class Calibration(nn.Module):
         share = float(self.uniform_share)
         return logs if share == 0 else np.logaddexp(np.log1p(-share) + logs, np.log(share / scores.shape[1]))
 
-    def fit(self, scores: Floats, labels: Integers) -> Self:
+    def fit(self, scores: Floats, labels: Integers, sample_weight: Floats | None = None) -> Self:
         """Fit beta and u to scores (n, C) of samples outside the training set, with the classes 0..C-1 as labels (n,).
 
         They minimise the log loss of these samples plus one assumed mistake: each sample counts n + 1 times with its
@@ -66,13 +66,14 @@ class Calibration(nn.Module):
         few or perfectly separated samples from making beta extreme: it adds log(beta / b + b / beta), where b is 10
         divided by the median margin. A margin is the absolute difference between the scores of the true class and of
         the best other one; zeros are omitted. So scores that are multiplied by c > 0 get the inverse temperature
-        beta / c and the same probabilities. Without samples, nothing changes. Raises ValueError if the shapes or values
-        of scores or labels do not fit.
+        beta / c and the same probabilities. With weights (n,), a sample of weight 2 counts as two samples. Without
+        samples, nothing changes. Raises ValueError if the shapes or values of scores or labels do not fit.
         """
         scores, labels = _checked(scores, labels)
         if len(labels) == 0:
             return self
-        temperature, share = _fitted(scores, labels)
+        weights = np.ones(len(labels)) if sample_weight is None else np.asarray(sample_weight, np.float64)
+        temperature, share = _fitted(scores, labels, weights)
         self.inverse_temperature.fill_(temperature)
         self.uniform_share.fill_(share)
         self.samples.fill_(len(labels))
@@ -94,21 +95,21 @@ def _checked(scores: object, labels: object) -> tuple[Floats, Integers]:
     return found.astype(np.float64), places
 
 
-def _fitted(scores: Floats, labels: Integers) -> tuple[float, float]:
-    """Return the inverse temperature and the uniform share for scores (n, C) and labels (n,)."""
+def _fitted(scores: Floats, labels: Integers, weights: Floats) -> tuple[float, float]:
+    """Return the inverse temperature and the uniform share for scores (n, C), labels (n,) and weights (n,)."""
     # Importing it takes a while, and predicting does not need it.
     from scipy.optimize import minimize_scalar
 
-    n, classes = scores.shape
-    rows = np.arange(n)
+    (samples, classes), n = scores.shape, weights.sum()
+    rows = np.arange(samples)
     # Relative to the best score, nothing overflows.
     scores = scores - scores.max(1, keepdims=True)
     others = scores.copy()
     others[rows, labels] = -np.inf
     own, rival = scores[rows, labels], others.max(1)
-    unit = _unit(np.abs(own - rival))
+    unit = _unit(np.abs(own - rival), weights)
     scores, own, rival = scores / unit, own / unit, rival / unit
-    weights = np.repeat([(n + 1) / (n + 2), 1 / (n + 2)], n)
+    weights = np.concatenate([weights * ((n + 1) / (n + 2)), weights * (1 / (n + 2))])
 
     def loss_and_share(logarithm: float) -> tuple[float, float]:
         beta = np.exp(logarithm)
@@ -129,11 +130,17 @@ def _fitted(scores: Floats, labels: Integers) -> tuple[float, float]:
     return float(np.exp(best)) / unit, loss_and_share(best)[1]
 
 
-def _unit(margins: Floats) -> float:
-    """Return the unit of scores in which the prior's inverse temperature is 1, given the margins of samples (n,)."""
+def _unit(margins: Floats, weights: Floats) -> float:
+    """Return the unit of scores in which the prior's inverse temperature is 1, for margins (n,) and weights (n,)."""
     # Samples with equal scores, such as those of dead features, say nothing about the unit.
-    apart = margins[(margins > _LEAST) & np.isfinite(margins)]
-    return float(np.median(apart)) / _PRIOR_LOG_ODDS if len(apart) else 1.0
+    apart = np.flatnonzero((margins > _LEAST) & np.isfinite(margins) & (weights > 0))
+    if not len(apart):
+        return 1.0
+    ordered = apart[np.argsort(margins[apart], kind="stable")]
+    counted = np.cumsum(weights[ordered])
+    # The median of repeated samples is the mean of the two in the middle.
+    middle = [np.searchsorted(counted, counted[-1] / 2, side=side) for side in ("left", "right")]
+    return float(margins[ordered[np.minimum(middle, len(ordered) - 1)]].mean()) / _PRIOR_LOG_ODDS
 
 
 def _best_share(sharpened: Floats, weights: Floats, classes: int) -> float:

@@ -47,9 +47,9 @@ class Hyperplanes(LinearPredictor):
         self.normalize, self.alpha, self.lam = normalize, float(alpha), float(lam)
         self.scatter, self.class_weight = scatter, class_weight
 
-    def statistics(self, labels: Numbers) -> FeatureStatistics:
-        """Create empty statistics with this predictor's scatter and class weights for a set with these labels (n,)."""
-        return FeatureStatistics.for_labels(labels, scatter=self.scatter, class_weight=self.class_weight)
+    def statistics(self, labels: Numbers, sample_weight: Numbers | None = None) -> FeatureStatistics:
+        """Create empty statistics, with this predictor's scatter and class weights, as in the base class."""
+        return FeatureStatistics.for_labels(labels, sample_weight, scatter=self.scatter, class_weight=self.class_weight)
 
     def _solve(self, statistics: FeatureStatistics) -> tuple[Tensor, Tensor]:
         if (statistics.scatter, statistics.class_weight) != (self.scatter, self.class_weight):

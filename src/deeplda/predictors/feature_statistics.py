@@ -9,8 +9,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deeplda.core.moments import ClassMoments, check_batch, class_moments
-from deeplda.core.options import ClassWeight, Scatter, check_integer, check_number, check_regularisation
+from deeplda.core.moments import ClassMoments, check_batch, class_moments, weighted_samples
+from deeplda.core.options import (
+    ClassWeight,
+    Scatter,
+    check_integer,
+    check_number,
+    check_regularisation,
+    check_unweighted,
+)
 from deeplda.core.scatter import ScatterWeights
 
 # After each dimension is scaled to variance 1, directions with less variance than this count as constant.
@@ -34,8 +41,9 @@ class FeatureStatistics:
 
     Args:
         classes: (C,), the class ids, ascending.
-        counts: (C,), the number of samples of each class in the complete set. `class_weight="balanced"` and
-            `scatter="dorfer"` weight each sample by the size of its class, so they need it.
+        counts: (C,), the number of samples of each class in the complete set, or the sum of their weights.
+            `class_weight="balanced"` and `scatter="dorfer"` weight each sample by the size of its class, so they need
+            it.
         scatter: the definition of S_W and S_B, as in `DeepLDALoss`.
         class_weight: the class weights, as in `DeepLDALoss`.
 
@@ -58,7 +66,7 @@ class FeatureStatistics:
         if classes is not None and counts is not None:
             classes, counts = _checked_sizes(classes, counts)
             self._announced = classes, counts
-            weights = ScatterWeights.of(counts, int(counts.sum()), scatter, class_weight)
+            weights = ScatterWeights.of(counts, float(counts.sum()), scatter, class_weight)
             self._within_weights = weights.within
         elif classes is not None or counts is not None:
             raise ValueError("only one of classes and counts is given, need both or neither: pass both")
@@ -73,10 +81,21 @@ class FeatureStatistics:
 
     @classmethod
     def for_labels(
-        cls, labels: Numbers, *, scatter: Scatter = "pooled", class_weight: ClassWeight = None
+        cls,
+        labels: Numbers,
+        sample_weight: Numbers | None = None,
+        *,
+        scatter: Scatter = "pooled",
+        class_weight: ClassWeight = None,
     ) -> FeatureStatistics:
-        """Create empty statistics for a set with these labels (n,)."""
-        classes, counts = torch.unique(as_tensor(labels, "labels").cpu().long(), return_counts=True)
+        """Create empty statistics for a set with these labels (n,) and, if samples have weights, these weights (n,)."""
+        labels = as_tensor(labels, "labels").cpu().long()
+        if sample_weight is None:
+            return cls(*torch.unique(labels, return_counts=True), scatter=scatter, class_weight=class_weight)
+        check_unweighted(scatter)
+        weights = as_tensor(sample_weight, "sample_weight").cpu().double()
+        classes, index = torch.unique(labels[weights > 0], return_inverse=True)
+        counts = torch.zeros(len(classes), dtype=torch.float64).index_add_(0, index, weights[weights > 0])
         return cls(classes, counts, scatter=scatter, class_weight=class_weight)
 
     @classmethod
@@ -86,25 +105,30 @@ class FeatureStatistics:
         statistics._plain = moments
         return statistics
 
-    def update(self, features: Numbers, labels: Numbers) -> None:
-        """Add a batch of features (n, d) with labels (n,).
+    def update(self, features: Numbers, labels: Numbers, sample_weight: Numbers | None = None) -> None:
+        """Add a batch of features (n, d) with labels (n,) and weights (n,), by default 1.
 
+        A sample with weight 2 counts as two samples, and one with weight 0 not at all.
         Raises ValueError or TypeError unless it is a labelled batch of finite numbers, with classes that were announced
         if any were.
         """
         features, labels = as_tensor(features, "features").detach().cpu(), as_tensor(labels, "labels").cpu()
         check_batch(features, labels)
         features, labels = features.double(), labels.long()
+        weights, weighted = None, None
+        if sample_weight is not None:
+            check_unweighted(self.scatter)
+            weights = as_tensor(sample_weight, "sample_weight").cpu()
+            features, labels, weights = weighted_samples(features, labels, weights)
         if self._announced is not None and not (known := torch.isin(labels, self.classes)).all():
             raise ValueError(
                 f"labels contains {int(labels[~known][0])}, need one of the {len(self.classes)} classes of these "
                 "statistics: create the statistics for the labels of all samples"
             )
-        weighted = None
         if self._within_weights is not None:
             roots = self._within_weights.sqrt()[torch.searchsorted(self.classes, labels)]
-            weighted = class_moments(features * roots[:, None], labels)
-        self._add(class_moments(features, labels), weighted)
+            weighted = class_moments(features * roots[:, None], labels, weights)
+        self._add(class_moments(features, labels, weights), weighted)
 
     def merge(self, other: FeatureStatistics) -> None:
         """Add the samples seen by `other`, which has the same options and the same class sizes, or also none.
@@ -136,7 +160,7 @@ class FeatureStatistics:
 
     @property
     def counts(self) -> Tensor:
-        """The number of samples of each class, (C,) float64."""
+        """The number of samples of each class, or the sum of their weights, (C,) float64."""
         return self._moments.counts
 
     @property
@@ -304,14 +328,17 @@ class FeatureStatistics:
 
     @property
     def _moments(self) -> ClassMoments:
-        seen = 0 if self._plain is None else int(self._plain.counts.sum())
+        seen = 0.0 if self._plain is None else float(self._plain.counts.sum())
+        # Sums of weights depend on the order in which they are added.
         if self._announced is not None and not (
-            self._plain is not None and torch.equal(self._plain.counts, self._announced[1])
+            self._plain is not None and torch.allclose(self._plain.counts, self._announced[1], rtol=1e-9, atol=0)
         ):
-            all_ = int(self._announced[1].sum())
-            reason = f"the samples seen are not the expected {all_:,}: create new statistics and add each sample once"
+            all_ = float(self._announced[1].sum())
+            reason = (
+                f"the samples seen are not the expected {all_:,.12g}: create new statistics and add each sample once"
+            )
             if seen < all_:
-                reason = f"only {seen:,} of {all_:,} samples have been seen: call update with all batches first"
+                reason = f"only {seen:,.12g} of {all_:,.12g} samples have been seen: call update with all batches first"
             raise RuntimeError(reason)
         if self._plain is None:
             raise RuntimeError("no samples have been seen: call update first")

@@ -57,17 +57,20 @@ class LinearPredictor(nn.Module):
         self.calibration = Calibration()
         self._set(torch.empty(0, dtype=torch.long), torch.empty(0, 0).double(), torch.empty(0).double())
 
-    def fit(self, features: Numbers, labels: Numbers) -> Self:
-        """Fit on features (n, d) with labels (n,)."""
+    def fit(self, features: Numbers, labels: Numbers, sample_weight: Numbers | None = None) -> Self:
+        """Fit on features (n, d) with labels (n,) and weights (n,), by default 1."""
         features, labels = as_tensor(features, "features"), as_tensor(labels, "labels")
         check_batch(features, labels)
-        statistics = self.statistics(labels)
-        statistics.update(features, labels)
+        statistics = self.statistics(labels, sample_weight)
+        statistics.update(features, labels, sample_weight)
         return self.fit_statistics(statistics)
 
-    def statistics(self, labels: Numbers) -> FeatureStatistics:
-        """Create empty statistics, of the kind that this predictor is fitted from, for a set with these labels (n,)."""
-        return FeatureStatistics.for_labels(labels)
+    def statistics(self, labels: Numbers, sample_weight: Numbers | None = None) -> FeatureStatistics:
+        """Create empty statistics, of the kind that this predictor is fitted from, for a set with these labels (n,).
+
+        If samples have weights, pass them all, (n,).
+        """
+        return FeatureStatistics.for_labels(labels, sample_weight)
 
     def fit_statistics(self, statistics: FeatureStatistics) -> Self:
         """Fit from statistics that have seen every batch. An earlier calibration and shift of the priors are lost."""
@@ -77,12 +80,13 @@ class LinearPredictor(nn.Module):
         self._statistics = statistics
         return self.to(device)
 
-    def calibrate(self, features: Numbers, labels: Numbers) -> Self:
+    def calibrate(self, features: Numbers, labels: Numbers, sample_weight: Numbers | None = None) -> Self:
         """Fit the probabilities to features (n, d) with labels (n,) that the predictor was not fitted on.
 
         The features must come from samples that the network was not trained on either: on its own training samples, a
-        network is far too confident. Decisions do not change, unless the priors are shifted. `Calibration` has the
-        details. Raises ValueError if a label is not among `classes`, or if `probability` is "sigmoid".
+        network is far too confident. Decisions do not change, unless the priors are shifted. With `sample_weight` (n,),
+        a sample of weight 2 counts as two samples. `Calibration` has the details.
+        Raises ValueError if a label is not among `classes`, or if `probability` is "sigmoid".
         """
         if self.probability == "sigmoid":
             raise ValueError('probability is "sigmoid", need "softmax" to calibrate: create the predictor with it')
@@ -95,7 +99,8 @@ class LinearPredictor(nn.Module):
         scores = self.decision_function(features)
         self.prior_shift = shift
         places = torch.searchsorted(self.classes, labels.contiguous())
-        self.calibration.fit(scores.detach().cpu().numpy(), places.cpu().numpy())
+        weights = None if sample_weight is None else as_tensor(sample_weight, "sample_weight").double().cpu().numpy()
+        self.calibration.fit(scores.detach().cpu().numpy(), places.cpu().numpy(), weights)
         return self
 
     def shift_priors(self, factors: Sequence[float]) -> Self:

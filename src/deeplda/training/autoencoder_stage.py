@@ -20,6 +20,7 @@ from deeplda.model import Normalisation
 from deeplda.networks import EncoderDecoder, build_autoencoder, reconstruction_error, training_flops
 from deeplda.networks.inspection import first_mismatch, outline, samples_at_once
 from deeplda.output_folder import OutputFolder
+from deeplda.training.batches import Batch
 from deeplda.training.config import AutoencoderConfig
 from deeplda.training.evaluation import Watch, unwatched
 from deeplda.training.metrics import FinalScores, ReconstructionScores, Spectrum
@@ -136,11 +137,11 @@ class Reconstruction:
         )
         return cls(model, optimizer, device)
 
-    def step(self, inputs: Tensor, labels: Tensor, learning_rate: float) -> float:  # noqa: ARG002  # `Trainee` interface
+    def step(self, batch: Batch, learning_rate: float) -> float:
         """Take one optimiser step and return the reconstruction error before it."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
-        error = self.trained.error(inputs)
+        error = self.trained.error(batch.inputs)
         if not torch.isfinite(error):
             raise TrainingError(
                 "the autoencoder's reconstruction error is not finite: lower --autoencoder-learning-rate"

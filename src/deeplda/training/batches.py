@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,8 +16,16 @@ from deeplda.training.config import LoopConfig
 from deeplda.views import reflected
 
 
+class Batch(NamedTuple):
+    """Samples for one step: inputs (n, *sample_shape), labels (n,), and their weights (n,) if they have any."""
+
+    inputs: Tensor
+    labels: Tensor
+    weights: Tensor | None = None
+
+
 class BatchSource:
-    """The inputs and labels of the training set on the device; images are stored channels last.
+    """The training set on the device; images are stored channels last.
 
     Images in a file stay there, and those of a batch are read when it is cut.
 
@@ -34,28 +42,29 @@ class BatchSource:
         else:
             self._inputs = self._channels_last(part.inputs).contiguous().to(device)
         self._labels = torch.from_numpy(part.labels).to(device)
+        self._weights = None if part.weights is None else torch.from_numpy(part.weights).to(device)
         self._flip, self._translate = config.flip and self._images, config.translate if self._images else 0
         self._mirrored_first: Tensor | None = None
         if self._flip and config.flip_order == "alternating":
             drawn = np.random.default_rng(config.seed).random(len(part)) < 0.5
             self._mirrored_first = torch.from_numpy(drawn).to(device)
 
-    def batch(self, indices: Indices, epoch: int) -> tuple[Tensor, Tensor]:
-        """Return inputs (n, *sample_shape) in their stored dtype, images in channels_last format, and labels (n,).
+    def batch(self, indices: Indices, epoch: int) -> Batch:
+        """Return samples, with inputs in their stored dtype and images in channels_last format.
 
         Args:
             indices: positions of the samples in the training set.
             epoch: the epoch, counted from 0; alternating flips depend on it.
         """
         samples = torch.from_numpy(indices).to(self._device)
-        labels = self._labels[samples]
+        labels, weights = self._labels[samples], None if self._weights is None else self._weights[samples]
         inputs, at = self._inputs, samples
         if isinstance(inputs, MappedRows):
             inputs, at = self._channels_last(inputs[indices]).to(self._device), torch.arange(len(at), device=at.device)
         if not self._images:
-            return inputs[at], labels
+            return Batch(inputs[at], labels, weights)
         pixels = self._augmented(inputs, at, samples, epoch) if self._flip or self._translate else inputs[at]
-        return pixels.permute(0, 3, 1, 2), labels
+        return Batch(pixels.permute(0, 3, 1, 2), labels, weights)
 
     def _channels_last(self, inputs: NDArray[Any]) -> Tensor:
         """Return samples as a tensor, and images as a view with the channels last."""

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from deeplda.core.options import ClassWeight, Scatter, StatisticName, check_regularisation, check_statistic
 from deeplda.errors import InputError
@@ -120,6 +120,20 @@ class NetworkSettings(_Settings):
         "[default: normalised for dorfernet and fastnet, which have both, plain for convnet-small and mlp]",
     )
     logit_scale: Rate = Field(1.0, description="Factor for the outputs of a plain head.")
+    hidden_layer_sizes: str | None = Field(
+        None,
+        description="Units in each hidden layer of mlp, such as 128,64, or none for a linear map. [default: 128,128]",
+    )
+    dropout: float | None = Field(
+        None, ge=0, lt=1, description="Fraction of the hidden values of mlp dropped during training. [default: 0.5]"
+    )
+
+    @field_validator("hidden_layer_sizes")
+    @classmethod
+    def _are_layer_sizes(cls, text: str | None) -> str | None:
+        if text is not None:
+            layer_sizes(text)
+        return text
 
 
 class OptimizerSettings(_Settings):
@@ -381,6 +395,16 @@ class AutoencoderConfig(_TomlFile, DataSettings, LoopConfig):
             weight_decay=0.0,
             **{name: getattr(config, name) for name in same if hasattr(config, name)},
         )
+
+
+def layer_sizes(text: str) -> tuple[int, ...]:
+    """Return the sizes of hidden layers given as "128,64", or () for "none". Raises ValueError for any other text."""
+    if text == "none":
+        return ()
+    sizes = [part.strip() for part in text.split(",")]
+    if not all(size.isdecimal() and 0 < len(size) < 10 and int(size) > 0 for size in sizes):
+        raise ValueError("need positive integers separated by commas, such as 128,64, or none")
+    return tuple(map(int, sizes))
 
 
 def settings_in(file: Path) -> dict[str, Any]:

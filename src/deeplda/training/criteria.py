@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, nll_loss
 
-from deeplda.data.dataset import Part
 from deeplda.losses import DeepLDALoss
 from deeplda.training.config import LDA_OBJECTIVES, SOFTMAX_OBJECTIVES, FitConfig
 from deeplda.training.parallel import ALONE, World
-
-Reduction = Literal["sum", "mean"]
 
 
 class SampleLoss(nn.Module, ABC):
@@ -25,28 +21,25 @@ class SampleLoss(nn.Module, ABC):
     because `DistributedDataParallel` averages over them.
 
     Args:
-        weights: (C,), the weight of a sample of each class.
         world: the processes that share each batch.
     """
 
-    weights: Tensor
-
-    def __init__(self, weights: Tensor, world: World = ALONE) -> None:
+    def __init__(self, world: World = ALONE) -> None:
         super().__init__()
-        self.register_buffer("weights", weights)
         self.world = world
 
     @abstractmethod
-    def _reduced(self, outputs: Tensor, labels: Tensor, reduction: Reduction) -> Tensor:
-        """Return the weighted sum of the samples' losses, or this sum divided by the sum of the samples' weights."""
+    def _losses(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss of each sample, (n,)."""
 
-    def forward(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss of outputs (n, C), the class scores, with labels (n,)."""
+    def forward(self, outputs: Tensor, labels: Tensor, sample_weight: Tensor | None = None) -> Tensor:
+        """Return the loss of outputs (n, C), the class scores, with labels (n,) and weights (n,), by default 1."""
+        losses = self._losses(outputs, labels)
+        weights = torch.ones_like(losses) if sample_weight is None else sample_weight.to(losses.dtype)
+        own, weight = (weights * losses).sum(), weights.sum()
         if self.world.size == 1:
-            return self._reduced(outputs, labels, "mean")
-        own = self._reduced(outputs, labels, "sum")
-        figures = torch.stack([own.detach(), self.weights[labels].sum()]).double().cpu().numpy()
-        total, weight = self.world.total(figures)
+            return own / weight
+        total, weight = self.world.total(torch.stack([own.detach(), weight]).double().cpu().numpy())
         scaled: Tensor = own * (self.world.size / float(weight))
         # The value covers all processes; the gradient covers only this process's samples.
         return scaled + (float(total / weight) - scaled.detach())
@@ -55,12 +48,12 @@ class SampleLoss(nn.Module, ABC):
 class CrossEntropy(SampleLoss):
     """Cross-entropy, -log p_y for the softmax p of the outputs, with label smoothing as in torch."""
 
-    def __init__(self, weights: Tensor, label_smoothing: float = 0.0, world: World = ALONE) -> None:
-        super().__init__(weights, world)
+    def __init__(self, label_smoothing: float = 0.0, world: World = ALONE) -> None:
+        super().__init__(world)
         self.label_smoothing = label_smoothing
 
-    def _reduced(self, outputs: Tensor, labels: Tensor, reduction: Reduction) -> Tensor:
-        return cross_entropy(outputs, labels, self.weights, reduction=reduction, label_smoothing=self.label_smoothing)
+    def _losses(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        return cross_entropy(outputs, labels, reduction="none", label_smoothing=self.label_smoothing)
 
 
 class GeneralisedCrossEntropy(SampleLoss):
@@ -70,14 +63,14 @@ class GeneralisedCrossEntropy(SampleLoss):
     whose label the network considers unlikely, such as a wrong label, has less influence than under cross-entropy.
     """
 
-    def __init__(self, weights: Tensor, q: float, world: World = ALONE) -> None:
-        super().__init__(weights, world)
+    def __init__(self, q: float, world: World = ALONE) -> None:
+        super().__init__(world)
         self.q = q
 
-    def _reduced(self, outputs: Tensor, labels: Tensor, reduction: Reduction) -> Tensor:
+    def _losses(self, outputs: Tensor, labels: Tensor) -> Tensor:
         # 1 - p^q = -expm1(q log p) is accurate for small q, and its gradient is finite even where p rounds to 0.
         powers = torch.expm1(self.q * outputs.log_softmax(1)) / self.q
-        return nll_loss(powers, labels, self.weights, reduction=reduction)
+        return nll_loss(powers, labels, reduction="none")
 
 
 class JointLoss(nn.Module):
@@ -87,22 +80,22 @@ class JointLoss(nn.Module):
         super().__init__()
         self.entropy, self.lda, self.lda_weight = entropy, lda, lda_weight
 
-    def forward(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss of outputs (n, C) with labels (n,)."""
-        loss: Tensor = self.entropy(outputs, labels) + self.lda_weight * self.lda(outputs, labels)
+    def forward(self, outputs: Tensor, labels: Tensor, sample_weight: Tensor | None = None) -> Tensor:
+        """Return the loss of outputs (n, C) with labels (n,) and weights (n,), by default 1."""
+        entropy, lda = (part(outputs, labels, sample_weight) for part in (self.entropy, self.lda))
+        loss: Tensor = entropy + self.lda_weight * lda
         return loss
 
 
-def build_criterion(config: FitConfig, train: Part, groups: int, world: World = ALONE) -> nn.Module:
-    """Build the criterion of the objective for `groups` classes or subclasses, with class weights from `train`."""
+def build_criterion(config: FitConfig, world: World = ALONE) -> nn.Module:
+    """Build the criterion of the objective. Class weights are not part of it: they are weights of the samples."""
     lda = _lda_loss(config) if config.objective in LDA_OBJECTIVES else None
     if config.objective not in SOFTMAX_OBJECTIVES:
         assert lda is not None
         return lda
-    weights = _class_weights(config, train, groups)
     if config.objective == "gce":
-        return GeneralisedCrossEntropy(weights, config.gce_q, world)
-    entropy = CrossEntropy(weights, config.label_smoothing, world)
+        return GeneralisedCrossEntropy(config.gce_q, world)
+    entropy = CrossEntropy(config.label_smoothing, world)
     return entropy if lda is None else JointLoss(entropy, lda, config.lda_weight)
 
 
@@ -114,18 +107,5 @@ def lda_part(criterion: nn.Module) -> DeepLDALoss | None:
 
 def _lda_loss(config: FitConfig) -> DeepLDALoss:
     return DeepLDALoss(
-        config.statistic,
-        alpha=config.alpha,
-        lam=config.lam,
-        epsilon=config.epsilon,
-        scatter=config.scatter,
-        class_weight=config.class_weight,
+        config.statistic, alpha=config.alpha, lam=config.lam, epsilon=config.epsilon, scatter=config.scatter
     )
-
-
-def _class_weights(config: FitConfig, train: Part, groups: int) -> Tensor:
-    """Return the weight of each class in cross-entropy, (groups,): those of the LDA losses, for the whole set."""
-    if config.class_weight is None:
-        return torch.ones(groups)
-    counts = torch.bincount(torch.from_numpy(train.labels), minlength=groups).float()
-    return counts.sum() / (len(counts) * counts.clamp(min=1))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -31,11 +31,14 @@ def gather_statistics(model: Model, part: Part, watch: Watch = unwatched, world:
 
     The samples are split among the processes of a `world`, and all processes return the same statistics of all samples.
     """
-    labels = torch.from_numpy(part.labels)
-    statistics = FeatureStatistics.for_labels(labels, scatter=model.card.scatter, class_weight=model.card.class_weight)
-    inputs, labels, start = world.share(part.inputs), labels[world.rank :: world.size], 0
+    statistics = FeatureStatistics.for_labels(
+        part.labels, part.weights, scatter=model.card.scatter, class_weight=model.card.class_weight
+    )
+    inputs, labels = world.share(part.inputs), world.share(part.labels)
+    weights, start = None if part.weights is None else world.share(part.weights), 0
     for embedding in watch(model.embeddings(inputs), len(inputs), "fitting the predictors"):
-        statistics.update(embedding, labels[start : start + len(embedding)])
+        batch = slice(start, start + len(embedding))
+        statistics.update(embedding, labels[batch], None if weights is None else weights[batch])
         start += len(embedding)
     first, *others = world.gather(statistics)
     for other in others:
@@ -60,37 +63,64 @@ def evaluate(
     """
     if len(part) == 0:
         return None
-    labels, scores = gather_scores(model, part, watch, world, tta=tta)
+    found = gather_scores(model, part, watch, world, tta=tta)
     if calibrate:
-        calibrate_model(model, scores, labels, world)
-    predictors = {name: _predictor_scores(model, name, found, labels) for name, found in scores.items()}
-    first = model.card.predictors[0]
-    table = confusion(labels, scores[first].argmax(1), len(model.class_names))
-    return Scores(n=len(part), accuracy=_accuracy(table), predictors=predictors, confusion=table.tolist())
+        calibrate_model(model, found, world)
+    predictors = {name: _predictor_scores(model, name, own, found.labels) for name, own in found.scores.items()}
+    decided = found.scores[model.card.predictors[0]].argmax(1)
+    table = confusion(found.labels, decided, len(model.class_names))
+    scores = Scores(n=len(part), accuracy=_accuracy(table), predictors=predictors, confusion=table.tolist())
+    if found.weights is None:
+        return scores
+    weighted = float(np.average(decided == found.labels, weights=found.weights))
+    return scores.model_copy(update={"weighted_accuracy": weighted})
+
+
+class ScoredSamples(NamedTuple):
+    """Samples with the scores that a model gave them.
+
+    Attributes:
+        labels: (n,), their classes.
+        weights: (n,), their weights, or None if they have none.
+        scores: the class scores (n, C) of each predictor, by name.
+    """
+
+    labels: NDArray[np.int64]
+    weights: NDArray[np.float64] | None
+    scores: dict[str, NDArray[np.float64]]
+
+    @classmethod
+    def joined(cls, parts: Sequence[ScoredSamples]) -> ScoredSamples:
+        """Concatenate several sets of samples, which all have weights or all have none."""
+        weights = [part.weights for part in parts if part.weights is not None]
+        names = parts[0].scores
+        return cls(
+            np.concatenate([part.labels for part in parts]),
+            np.concatenate(weights) if weights else None,
+            {name: np.concatenate([part.scores[name] for part in parts]) for name in names},
+        )
 
 
 def gather_scores(
     model: Model, part: Part, watch: Watch = unwatched, world: World = ALONE, *, tta: Views | None = None
-) -> tuple[NDArray[np.int64], dict[str, NDArray[np.float64]]]:
-    """Return the labels (n,) of `part` and each predictor's class scores (n, C), in the same order in all processes."""
+) -> ScoredSamples:
+    """Return the scores of `part`, with the samples in the same order in all processes."""
     inputs, classes = world.share(part.inputs), len(model.class_names)
     found: dict[str, list[NDArray[np.float64]]] = {name: [np.empty((0, classes))] for name in model.card.predictors}
     for embedding in watch(model.embeddings(inputs, tta=tta), len(inputs), "scoring"):
         for name, scores in found.items():
             scores.append(model.class_scores(embedding, name).cpu().numpy())
-    labels = np.concatenate(world.gather(world.share(part.labels)))
-    return labels, {name: np.concatenate(world.gather(np.concatenate(scores))) for name, scores in found.items()}
+    weights = None if part.weights is None else world.share(part.weights)
+    own = ScoredSamples(
+        world.share(part.labels), weights, {name: np.concatenate(scores) for name, scores in found.items()}
+    )
+    return ScoredSamples.joined(world.gather(own))
 
 
-def calibrate_model(
-    model: Model, scores: Mapping[str, NDArray[np.float64]], labels: NDArray[np.int64], world: World = ALONE
-) -> None:
-    """Calibrate the predictors on their class scores (n, C) for samples outside the training set, with labels (n,).
-
-    All processes get the calibration of the first one.
-    """
-    for name, found in scores.items():
-        calibration = model._named_predictor(name).calibration.fit(found, labels)
+def calibrate_model(model: Model, samples: ScoredSamples, world: World = ALONE) -> None:
+    """Calibrate the predictors on samples outside the training set. All processes get the first one's calibration."""
+    for name, scores in samples.scores.items():
+        calibration = model._named_predictor(name).calibration.fit(scores, samples.labels, samples.weights)
         state = {key: value.cpu() for key, value in calibration.state_dict().items()}
         calibration.load_state_dict(world.from_first(state))
 

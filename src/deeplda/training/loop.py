@@ -8,13 +8,13 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from deeplda.data.dataset import Data, Part
 from deeplda.device import seeded
 from deeplda.errors import InputError, StoppedError, while_training
 from deeplda.sampling import StratifiedBatchSampler, build_sampler, stratified_sample
-from deeplda.training.batches import BatchSource
+from deeplda.training.batches import Batch, BatchSource
 from deeplda.training.checkpoint import Counters, Snapshot
 from deeplda.training.config import LoopConfig
 from deeplda.training.evaluation import Watch
@@ -47,7 +47,7 @@ class Trainee(Protocol):
     def lda_width(self) -> int | None:
         """The width of the features if the criterion is an LDA loss, which depends on the batches; otherwise None."""
 
-    def step(self, inputs: Tensor, labels: Tensor, learning_rate: float) -> float:
+    def step(self, batch: Batch, learning_rate: float) -> float:
         """Take one optimiser step and return the loss before it."""
 
     def examine(self, fit_part: Part, validation: Part) -> tuple[Scores | ReconstructionScores | None, Spectrum]:
@@ -142,7 +142,7 @@ def run_epochs(
             step = counters.epoch * len(batches) + counters.step
             rate = learning_rate(config, step, len(batches))
             with seeded(_step_seed(config, step, world), trainee.device):
-                loss = trainee.step(*source.batch(world.share(indices), counters.epoch), rate)
+                loss = trainee.step(source.batch(world.share(indices), counters.epoch), rate)
             counters.step += 1
             counters.loss_sum += loss
             progress.step(counters, len(batches), len(indices), loss, trainee.describe_step)

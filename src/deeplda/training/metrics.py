@@ -64,17 +64,19 @@ class Scores(_Strict):
         n: the number of samples.
         accuracy: accuracy of the first predictor, which makes the decisions.
         confusion: confusion[i][j] is the number of samples of class i that the first predictor classified as class j.
+        weighted_accuracy: accuracy with the weights of the samples; None if they have none. All else is without them.
     """
 
     n: _AtLeastOne
     accuracy: _Share
     predictors: dict[str, PredictorScores] = Field(min_length=1)
     confusion: list[list[_Count]] = Field(min_length=2)
+    weighted_accuracy: _Share | None = None
 
     @property
     def score(self) -> float:
         """The score that selects the best epoch; higher is better."""
-        return self.accuracy
+        return self.accuracy if self.weighted_accuracy is None else self.weighted_accuracy
 
     @property
     def class_sizes(self) -> list[int]:

@@ -46,7 +46,7 @@ def seconds_of_step(config: FitConfig, data: Data, world: World = ALONE) -> floa
         with seeded(config.seed, trainee.device):
             for indices in cycle(sampler):
                 start = perf_counter()
-                trainee.step(*source.batch(world.share(np.array(indices)), 0), learning_rate=0.0)
+                trainee.step(source.batch(world.share(np.array(indices)), 0), learning_rate=0.0)
                 seconds.append(perf_counter() - start)
                 if world.any(len(seconds) > _STEPS or sum(seconds) > _SECONDS):
                     break

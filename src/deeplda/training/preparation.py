@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -60,7 +61,7 @@ def find_data(config: RunConfig, progress: Progress, split: FolderSplit, world: 
 def read_data(
     config: RunConfig, split: FolderSplit = "content", *, exact: bool = False, place: str | Path | None = None
 ) -> Data:
-    """Read the data for a run, with its label noise. Raises InputError if that fails.
+    """Read the data for a run, with its label noise and class weights. Raises InputError if that fails.
 
     Args:
         split: for a folder of images, `run_folder.split_of` a run that was started before. Its images keep their parts,
@@ -81,7 +82,9 @@ def read_data(
         exact=exact,
     )
     data = with_label_noise(data, config.label_noise, config.noise_kind, config.split_seed)
-    return data.without_validation() if config.train_on_all else data
+    if config.train_on_all:
+        data = data.without_validation()
+    return replace(data, train=data.train.balanced()) if config.class_weight == "balanced" else data
 
 
 def noise_note(config: RunConfig) -> str | None:

@@ -20,10 +20,12 @@ from deeplda.losses import DeepLDALoss
 from deeplda.model import Model, ModelCard, Normalisation, byte_sums
 from deeplda.model_card import LDA_PREDICTORS, PredictorName
 from deeplda.networks import StartsFromData, build_network, default_network, training_flops
+from deeplda.networks.inspection import first_mismatch
 from deeplda.predictors import Softmax
 from deeplda.sampling import stratified_sample
 from deeplda.subclasses import SubclassMap
-from deeplda.training.config import LDA_OBJECTIVES, SOFTMAX_OBJECTIVES, FitConfig
+from deeplda.training.batches import Batch
+from deeplda.training.config import LDA_OBJECTIVES, SOFTMAX_OBJECTIVES, FitConfig, layer_sizes
 from deeplda.training.criteria import build_criterion, lda_part
 from deeplda.training.evaluation import Watch, evaluate, gather_statistics, unwatched
 from deeplda.training.metrics import AUGMENTED, FinalScores, Scores, Spectrum
@@ -61,29 +63,43 @@ class Classifier:
         """The width of the embedding if the criterion is an LDA loss alone, which needs large batches; else None."""
         return self.model.card.embedding_dim if isinstance(self.criterion, DeepLDALoss) else None
 
-    def step(self, inputs: Tensor, labels: Tensor, learning_rate: float) -> float:
+    def start_from(self, model: Model) -> None:
+        """Copy the weights of a trained model, and those of its softmax layer if both have one.
+
+        Raises InputError if its layers have other sizes.
+        """
+        found = model.network.state_dict()
+        if wrong := first_mismatch(self.model.network.state_dict(), found):
+            what = f"the network has other layers than the one to start from ({wrong})"
+            raise InputError(f"{what}: keep the settings of the network, or start with new weights")
+        self.model.network.load_state_dict(found)
+        if isinstance(self.head, nn.Linear) and "softmax" in model.card.predictors:
+            softmax = model._named_predictor("softmax")
+            self.head.load_state_dict({"weight": softmax.weight, "bias": softmax.bias})
+
+    def step(self, batch: Batch, learning_rate: float) -> float:
         """Take one optimiser step and return the loss before it."""
         for group in self.optimizer.param_groups:
             group["lr"] = group["initial_lr"] * (learning_rate / self.config.learning_rate)
         self.optimizer.zero_grad()
         with autocast_for(self.config.precision, self.device), while_training():
-            loss = self._backward(self.model.normalisation.prepare(inputs), labels)
+            loss = self._backward(self.model.normalisation.prepare(batch.inputs), batch)
         value = float(loss)
         if not math.isfinite(value):
             raise TrainingError("training failed because the loss is not finite: lower --learning-rate")
         self.optimizer.step()
         return value
 
-    def _backward(self, inputs: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss of the whole batch, and store its gradient in the parameters."""
+    def _backward(self, inputs: Tensor, batch: Batch) -> Tensor:
+        """Return the loss of the whole batch, given its normalised inputs; store its gradient in the parameters."""
         if (chunk := self.config.chunk_size) is not None:
-            return large_batch_backward(self.parallel, self._criterion, inputs, labels, chunk_size=chunk)
-        loss = self._criterion(self.parallel(inputs), labels)
+            return large_batch_backward(self.parallel, self._criterion, inputs, batch, chunk_size=chunk)
+        loss = self._criterion(self.parallel(inputs), batch)
         loss.backward()  # type: ignore[no-untyped-call]  # not typed in torch
         return loss.detach()
 
-    def _criterion(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        loss: Tensor = self.criterion(outputs.float(), labels)
+    def _criterion(self, outputs: Tensor, batch: Batch) -> Tensor:
+        loss: Tensor = self.criterion(outputs.float(), batch.labels, batch.weights)
         return loss
 
     def examine(self, fit_part: Part, validation: Part) -> tuple[Scores | None, Spectrum]:
@@ -212,7 +228,7 @@ def build_trainee(
     optimizer = build_optimizer(config, trained, _output_parameters(network, head))
     # In eval mode, the loss does not communicate with other ranks, so a single process trains alone even if the
     # caller's program has a process group.
-    criterion = build_criterion(config, data.train, groups, world).to(device).train(world.size > 1)
+    criterion = build_criterion(config, world).to(device).train(world.size > 1)
     if (lda := lda_part(criterion)) and (lda is not criterion or _nothing_to_advise(config, data, outputs)):
         # The rule was not measured for objective joint.
         lda._checked = True
@@ -248,13 +264,14 @@ def model_card(config: FitConfig, data: Data, subclasses: SubclassMap | None = N
         embedding_dim=outputs,
         head=config.head,
         logit_scale=config.logit_scale,
+        hidden_layer_sizes=None if config.hidden_layer_sizes is None else layer_sizes(config.hidden_layer_sizes),
+        dropout=config.dropout,
         sample_shape=data.sample_shape,
         class_names=data.class_names,
         predictors=predictors_of(config),
         alpha=config.alpha,
         lam=config.lam,
         scatter=config.scatter,
-        class_weight=config.class_weight,
         parents=subclasses.parents if subclasses else None,
         subclass_decision=config.subclass_decision,
         table=data.table,

@@ -1,0 +1,150 @@
+"""One fit of the estimator: the networks that it trains, and the calibration of their probabilities."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from deeplda.data.dataset import Data, Part
+from deeplda.data.table_encoding import TableEncoder
+from deeplda.device import pick_device, seeded
+from deeplda.errors import InputError
+from deeplda.estimator_inputs import Standardisation, build_own, calibration_folds, loop_part
+from deeplda.model import Model, Normalisation
+from deeplda.networks.inspection import output_width
+from deeplda.sampling import sufficient_batch_size
+from deeplda.subclasses import Clusters
+from deeplda.training.config import LDA_OBJECTIVES, FitConfig
+from deeplda.training.evaluation import ScoredSamples, calibrate_model, gather_scores
+from deeplda.training.loop import run_epochs
+from deeplda.training.metrics import EpochRow
+from deeplda.training.progress import Progress
+from deeplda.training.run_folder import MemoryRun
+from deeplda.training.subclass_stage import find_subclasses, on_subclasses
+from deeplda.training.trainee import Classifier, build_trainee, default_embedding_dim
+
+
+class Fitted(NamedTuple):
+    """A trained model, the labels (classes or subclasses) that it was trained on, its subclasses, and its epochs."""
+
+    model: Model
+    labels: NDArray[np.int64]
+    clusters: Clusters | None
+    epochs: list[EpochRow]
+
+
+@dataclass(frozen=True, eq=False)
+class EstimatorTraining:
+    """The settings that the networks of one fit share.
+
+    Attributes:
+        class_names: the names of the classes, in the order of the labels.
+        network: the user's module or callable, or None if the network is built by name.
+        embedding_dim: the width of the embedding that the user asked for.
+        table: the encoding of the samples, if they are the rows of a data frame; they are not standardised again.
+        start: the model whose weights and normalisation training starts from; by default, weights are new.
+    """
+
+    config: FitConfig
+    class_names: tuple[str, ...]
+    network: object | None
+    embedding_dim: int | None
+    table: TableEncoder | None
+    start: Model | None = None
+
+    def fit(self, train: Part, validation: Part, progress: Progress, clusters: Clusters | None = None) -> Fitted:
+        """Train a model; `validation` is for early stopping, and `clusters` are subclasses that are already known.
+
+        For feature vectors, the predictors are fitted in float64.
+        """
+        config, standardisation, are_rows = self.config, None, train.inputs.ndim == 2
+        if are_rows and self.table is None:
+            standardisation = Standardisation.of(train) if self.start is None else Standardisation.in_model(self.start)
+        prepared, nothing = loop_part(train, standardisation), np.arange(0)
+        data = Data(
+            name="arrays",
+            train=prepared,
+            val=loop_part(validation, standardisation),
+            test=prepared.take(nothing),
+            class_names=self.class_names,
+            table=self.table,
+        )
+        run = MemoryRun()
+        if config.subclasses != 1:
+            clusters = clusters or find_subclasses(config, data, progress)
+            data = on_subclasses(data, clusters)
+        trainee = self._trainee(data, clusters)
+        run_epochs(trainee.config, data, trainee, run, progress)
+        model = trainee.model
+        if are_rows:
+            model.cpu().double()
+        if standardisation is not None:
+            model.normalisation.set(standardisation.mean, standardisation.scale)
+        trainee.fit_predictors(replace(train, labels=data.train.labels))
+        if are_rows:
+            model.cpu()
+        return Fitted(model, data.train.labels, clusters, [row for row in run.rows if isinstance(row, EpochRow)])
+
+    def calibrate(self, fitted: Fitted, train: Part, held_out: Part, progress: Progress) -> None:
+        """Calibrate the model on the held-out samples, or else on those of a few folds, with a network for each.
+
+        The networks of the folds always start with new weights, which no held-out sample has influenced.
+        """
+        if len(held_out):
+            calibrate_model(fitted.model, gather_scores(fitted.model, held_out))
+            return
+        found, anew = [], replace(self, start=None)
+        with progress.status("calibrating the probabilities"), warnings.catch_warnings():
+            # Training the model has already warned.
+            warnings.simplefilter("ignore")
+            for rest, held in calibration_folds(fitted.labels, self.config.seed):
+                clusters = fitted.clusters and replace(fitted.clusters, labels=fitted.clusters.labels[rest])
+                of_fold = anew.fit(train.take(rest), train.take(np.arange(0)), Progress(), clusters)
+                found.append(gather_scores(of_fold.model, train.take(held)))
+        if found:
+            calibrate_model(fitted.model, ScoredSamples.joined(found))
+
+    def _trainee(self, data: Data, clusters: Clusters | None) -> Classifier:
+        subclasses = clusters.map if clusters else None
+        groups = len(subclasses or data.class_names)
+        network, width = self._own_network(data.sample_shape, groups)
+        lda = self.config.objective in LDA_OBJECTIVES
+        batch_size = sufficient_batch_size(self.config.batch_size, data.train.labels, two_classes=lda)
+        width_of_own = {"embedding_dim": width} if network else {}
+        config = self.config.model_copy(update={"batch_size": batch_size} | width_of_own)
+        # Feature vectors are already standardised.
+        normalisation = None if data.images else Normalisation(data.sample_shape)
+        if data.images and self.start is not None:
+            normalisation = copy.deepcopy(self.start.normalisation)
+        trainee = build_trainee(config, data, network, subclasses, normalisation=normalisation)
+        if self.start is not None:
+            trainee.start_from(self.start)
+        return trainee
+
+    def _own_network(self, sample_shape: tuple[int, ...], groups: int) -> tuple[nn.Module | None, int]:
+        """Return the user's network and its output width, or None and 0 if the network is built by name.
+
+        The user's own object is never returned. A callable has to build `embedding_dim` outputs; the default depends on
+        `groups`, the number of classes or subclasses.
+        """
+        if self.network is None:
+            return None, 0
+        for option in ("hidden_layer_sizes", "dropout"):
+            if (given := getattr(self.config, option)) is not None:
+                raise InputError(
+                    f"{option} is {given}, but the network is your own and has its own layers: omit {option}"
+                )
+        with seeded(self.config.seed, pick_device(self.config.device)):
+            default = default_embedding_dim(self.config, groups)
+            built = build_own(self.network, sample_shape, self.embedding_dim or default)
+            width = output_width(built, sample_shape)
+        if self.embedding_dim is not None and width != self.embedding_dim:
+            what = f"the network has {width} outputs, but embedding_dim is {self.embedding_dim}"
+            raise InputError(f"{what}: omit embedding_dim, or change the last layer")
+        return built, width
