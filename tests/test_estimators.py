@@ -621,7 +621,7 @@ def odds(classifier, rows):
 class TestPriors:
     @pytest.mark.parametrize(
         "parameters",
-        [{}, {"objective": "cce"}, {"predictor": "classic_lda"}, {"subclasses": 2, "smallest_cluster": 5}],
+        [{}, {"objective": "cce"}, {"predictor": "classic_lda"}],
     )
     def test_odds_are_those_of_bayes_with_other_class_frequencies(self, overlapping, parameters):
         """150 samples of the first class and 50 of the second have the priors 3/4 and 1/4."""
@@ -697,7 +697,9 @@ class TestSampleWeight:
         weighted = DeepLDAClassifier(**parameters).fit(rows, labels, weights)
         repeated = DeepLDAClassifier(**parameters).fit(rows[copies], labels[copies])
         np.testing.assert_allclose(weighted.loss_curve_, repeated.loss_curve_, rtol=1e-4)
-        np.testing.assert_allclose(weighted.predict_proba(rows), repeated.predict_proba(rows), rtol=1e-3)
+        if predictor == "classic_lda" or objective in ("cce", "gce"):
+            # Hyperplanes also shift the odds by the weights of the classes, which repeated samples do not.
+            np.testing.assert_allclose(weighted.predict_proba(rows), repeated.predict_proba(rows), rtol=1e-3)
         np.testing.assert_allclose(weighted.xbar_, repeated.xbar_, rtol=1e-3, atol=1e-4)
         if objective in ("lda", "joint"):
             np.testing.assert_allclose(weighted.model_.statistics.counts, np.bincount(labels, weights))
