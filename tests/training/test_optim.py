@@ -27,6 +27,22 @@ def test_all_but_filters_take_the_steps_of_sgd():
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_steps_do_not_depend_on_memory_formats(layout):
+    torch.manual_seed(0)
+    ours = nn.Conv2d(3, 4, 3)
+    plain = copy.deepcopy(ours)
+    ours.to(memory_format=torch.channels_last)
+    optimizer = build_optimizer(FitConfig(learning_rate=0.1, momentum=0.8, weight_decay=0.01), ours)
+    sgd = torch.optim.SGD(plain.parameters(), 0.1, 0.8, weight_decay=0.01, nesterov=True)
+    for _ in range(3):
+        gradient = torch.randn(4, 3, 3, 3)
+        for network, taken in ((ours, optimizer), (plain, sgd)):
+            network.weight.grad = gradient.to(memory_format=layout)
+            taken.step()
+    torch.testing.assert_close(ours.weight, plain.weight, rtol=1e-6, atol=1e-6)
+
+
 @pytest.mark.parametrize("shape", [(8, 30), (30, 8), (12, 12)])
 def test_singular_values_come_near_1_and_singular_vectors_stay(shape):
     torch.manual_seed(0)

@@ -71,8 +71,9 @@ def build_optimizer(
         optimizer = Muon(trained, rate, config.filter_learning_rate, momentum, decay, own)
     else:
         groups = [{"params": _others(trained.parameters(), own)}, *own]
-        # On the CPU, torch updates one parameter after the other unless it is told to update all of them at once.
-        fused = True if all(parameter.device.type == "cpu" for parameter in trained.parameters()) else None
+        # On the CPU, the fused update is faster for small layers. It ignores memory formats, so it would mix up the
+        # elements of filters (4-D) whose gradient or momentum has another format than they have.
+        fused = all(parameter.device.type == "cpu" and parameter.ndim <= 2 for parameter in trained.parameters())
         optimizer = torch.optim.SGD(groups, rate, momentum, weight_decay=decay, nesterov=True, fused=fused)
     for group in optimizer.param_groups:
         group["initial_lr"] = group["lr"]
