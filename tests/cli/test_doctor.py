@@ -45,8 +45,8 @@ def test_findings_as_json_and_no_failure(run, tmp_path, capsys):
     (finding,) = found["findings"]
     assert set(finding) == {"severity", "what", "why", "do"}
     assert finding["severity"] == "problem"
-    assert "too small for 10 classes" in finding["what"]
-    assert "--batch-size 40 or more" in finding["do"]
+    assert "do not suit the 10 classes" in finding["what"]
+    assert "--batch-size" in finding["do"]
 
 
 def test_a_run_that_failed_in_its_first_epoch(run, tmp_path, capsys):
