@@ -50,6 +50,7 @@ from deeplda.io import expanded
 from deeplda.model import Model, Normalisation
 from deeplda.model_card import LDA_PREDICTORS, PredictorName, read_card
 from deeplda.networks.inspection import output_width
+from deeplda.networks.small import MLP
 from deeplda.output_folder import unchanged
 from deeplda.predictors import discriminant_directions
 from deeplda.sampling import sufficient_batch_size
@@ -59,9 +60,10 @@ from deeplda.training.evaluation import calibrate_model, gather_scores, gather_s
 from deeplda.training.loop import run_epochs
 from deeplda.training.metrics import EpochRow, Scores
 from deeplda.training.progress import Progress, TerminalProgress
+from deeplda.training.row_space import RowSpace
 from deeplda.training.run_folder import MemoryRun
 from deeplda.training.subclass_stage import find_subclasses, on_subclasses
-from deeplda.training.trainee import Classifier, build_trainee, predictors_of
+from deeplda.training.trainee import Classifier, build_trainee, model_card, predictors_of
 
 NetworkFactory = Callable[[tuple[int, ...], int], nn.Module]
 
@@ -478,9 +480,15 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             if config.subclasses != 1:
                 clusters = clusters or find_subclasses(config, data, progress)
                 data = on_subclasses(data, clusters)
-            trainee = self._trainee(config, data, clusters)
+            space = None
+            if scaler is not None and self.network in (None, "mlp") and len(train) < scaler.n_features_in_:
+                space = RowSpace.of(prepared.inputs.astype(np.float32, copy=False))
+                data = space.coordinates(data)
+            trainee = self._trainee(config, data, clusters, space)
             run_epochs(trainee.config, data, trainee, run, progress)
         model = trainee.model
+        if space is not None:
+            space.extend(model)
         if are_rows:
             model.cpu().double()
         if scaler is not None:
@@ -490,13 +498,20 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             model.cpu()
         return _Fitted(model, data.train.labels, clusters, [row for row in run.rows if isinstance(row, EpochRow)])
 
-    def _trainee(self, config: FitConfig, data: Data, clusters: Clusters | None) -> Classifier:
+    def _trainee(
+        self, config: FitConfig, data: Data, clusters: Clusters | None, space: RowSpace | None = None
+    ) -> Classifier:
+        """Build the network to train; if `data` has coordinates in a `space`, it is a network for rows, restricted."""
         subclasses = clusters.map if clusters else None
         groups = len(subclasses or data.class_names)
         network, width = self._own_network(data.sample_shape, groups, config)
+        if space is not None:
+            with seeded(config.seed, pick_device(config.device)):
+                outputs = model_card(config, data, subclasses).embedding_dim
+                network = space.restrict(MLP((len(space.basis),), outputs))
         lda = config.objective in LDA_OBJECTIVES
         batch_size = sufficient_batch_size(config.batch_size, data.train.labels, two_classes=lda)
-        width_of_own = {"embedding_dim": width} if network else {}
+        width_of_own = {"embedding_dim": width} if width else {}
         config = config.model_copy(update={"batch_size": batch_size} | width_of_own)
         # Feature vectors are already standardised.
         identity = None if data.images else Normalisation(data.sample_shape)

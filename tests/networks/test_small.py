@@ -7,6 +7,7 @@ from torch import nn
 
 from deeplda.errors import InputError
 from deeplda.networks import MLP, ConvNetSmall
+from deeplda.networks.layers import UniformDropout
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -61,7 +62,7 @@ def linear_shapes(network: nn.Module) -> list[tuple[int, int]]:
 def test_mlp_has_two_hidden_layers_of_128_by_default() -> None:
     network = MLP((13,), 3)
     assert linear_shapes(network) == [(13, 3), (13, 128), (128, 128), (128, 3)]
-    assert [type(m) for m in network.hidden] == [nn.Linear, nn.BatchNorm1d, nn.ReLU, nn.Dropout] * 2
+    assert [type(m) for m in network.hidden] == [nn.Linear, nn.BatchNorm1d, nn.ReLU, UniformDropout] * 2
     assert sum(p.numel() for p in network.parameters()) == 13 * 3 + 3 + 13 * 128 + 128 * 128 + 2 * 2 * 128 + 128 * 3
     assert network(torch.randn(5, 13)).shape == (5, 3)
 
