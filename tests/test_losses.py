@@ -416,6 +416,30 @@ class TestPublicLosses:
         assert all(hasattr(deeplda.objective, name) for name in deeplda.objective.__all__)
 
 
+def test_results_are_ordinary_tensors():
+    """The loss computes in inference mode, whose tensors can be neither changed nor used in autograd afterwards."""
+    features, labels = tensors(*gaussian_batch())
+    criterion = DeepLDALoss()
+    with torch.no_grad():
+        total = criterion(features, labels)
+        total += 1
+    weight = torch.ones(3, dtype=torch.float64, requires_grad=True)
+    (criterion.diagnostics.eigenvalues * weight).sum().backward()
+    assert torch.equal(weight.grad, criterion.diagnostics.eigenvalues)
+    (gradient,) = torch.autograd.grad(criterion(features, labels), features)
+    gradient += 1
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-20, 1e20])
+def test_float32_gradients_of_features_of_any_size(scale):
+    h, y = gaussian_batch()
+    narrow = torch.tensor(h * scale, dtype=torch.float32, requires_grad=True)
+    wide = narrow.detach().double().requires_grad_()
+    for features in (narrow, wide):
+        DeepLDALoss()(features, torch.tensor(y)).backward()
+    torch.testing.assert_close(narrow.grad.double(), wide.grad, rtol=1e-5, atol=0)
+
+
 def test_repr_copy_and_pickle():
     criterion = DeepLDALoss(alpha=0.2, statistic="wilks")
     assert "alpha=0.2" in repr(criterion)

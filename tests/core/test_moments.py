@@ -83,6 +83,16 @@ def test_nothing_is_allocated_by_the_largest_label():
     assert moments.classes.tolist() == [0, 2**62]
 
 
+@pytest.mark.parametrize("ids", [[0, 1, 2], [2, 0, 1], [0, 2, 5], [1, 2, 3], [7, 10**12, 3]])
+def test_class_ids_may_have_gaps_and_any_order(ids):
+    h, y = np.random.default_rng(0).normal(size=(30, 4)), np.arange(30) * 7 % 3
+    moments = class_moments(torch.tensor(h), torch.tensor(ids)[y])
+    order = np.argsort(ids)
+    assert moments.classes.tolist() == sorted(ids)
+    assert moments.counts.tolist() == np.bincount(y)[order].tolist()
+    np.testing.assert_allclose(moments.means, [h[y == k].mean(0) for k in order], rtol=1e-12)
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 10**6), st.integers(2, 60), st.integers(1, 6), st.integers(1, 6), st.data())
 def test_merged_moments_are_those_of_the_whole(seed, n, d, classes, data):

@@ -1,4 +1,4 @@
-"""Initial weights, and the reason for convolutions without bias."""
+"""Initial weights, the reason for convolutions without bias, and dropout."""
 
 import math
 
@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from deeplda.networks import MLP, ConvNetSmall, DorferNet, NetworkBuilder
-from deeplda.networks.layers import conv_bn_relu
+from deeplda.networks.layers import UniformDropout, conv_bn_relu
 
 
 def weights(network: nn.Module) -> list[torch.Tensor]:
@@ -46,3 +46,22 @@ def test_a_bias_before_batch_normalisation_would_change_nothing() -> None:
     before = block(images)
     block[0].bias = nn.Parameter(torch.randn(4))
     torch.testing.assert_close(block(images), before, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("p", [0.2, 0.5, 0.9])
+def test_dropout_drops_its_share_and_keeps_the_mean(p: float) -> None:
+    torch.manual_seed(0)
+    layer, ones = UniformDropout(p), torch.ones(400, 500, requires_grad=True)
+    dropped = layer(ones)
+    assert dropped.unique().tolist() == pytest.approx([0, 1 / (1 - p)])
+    # Five standard errors of a share of 200,000 values.
+    assert abs(float((dropped == 0).double().mean()) - p) < 5 * (p * (1 - p) / ones.numel()) ** 0.5
+    dropped.sum().backward()
+    assert torch.equal(ones.grad, dropped)
+    assert layer.eval()(ones) is ones
+
+
+@pytest.mark.parametrize("p", [0.0, 1.0])
+def test_dropout_of_nothing_and_of_everything_is_that_of_torch(p: float) -> None:
+    values = torch.randn(20, 30)
+    assert torch.equal(UniformDropout(p)(values), nn.Dropout(p)(values))

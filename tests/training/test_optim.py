@@ -43,6 +43,24 @@ def test_steps_do_not_depend_on_memory_formats(layout):
     torch.testing.assert_close(ours.weight, plain.weight, rtol=1e-6, atol=1e-6)
 
 
+def test_updating_all_parameters_at_once_takes_the_steps_of_sgd():
+    torch.manual_seed(0)
+    ours = nn.Sequential(nn.Linear(5, 7), nn.BatchNorm1d(7), nn.Linear(7, 3)).double()
+    plain = copy.deepcopy(ours)
+    config = FitConfig(learning_rate=0.1, momentum=0.8, weight_decay=0.01)
+    sgd = torch.optim.SGD(plain.parameters(), 0.1, 0.8, weight_decay=0.01, nesterov=True, fused=False, foreach=False)
+    fused = build_optimizer(config, ours)
+    assert fused.param_groups[0]["fused"]
+    for _ in range(5):
+        inputs = torch.randn(20, 5, dtype=torch.double)
+        for network, optimizer in ((ours, fused), (plain, sgd)):
+            optimizer.zero_grad()
+            network(inputs).square().mean().backward()
+            optimizer.step()
+    for found, expected in zip(ours.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("shape", [(8, 30), (30, 8), (12, 12)])
 def test_singular_values_come_near_1_and_singular_vectors_stay(shape):
     torch.manual_seed(0)
