@@ -198,8 +198,11 @@ class DeepLDALoss(nn.Module):
         return ", ".join([f"statistic={statistic}", *(f"{name}={getattr(self, name)!r}" for name in others)])
 
     def _check_size(self, batch: CentredBatch) -> None:
-        """Warn if the first batch is too small for its classes and dimensions; the last one of an epoch may be."""
-        if self._checked:
+        """Warn if the first batch is too small for its classes and dimensions; the last one of an epoch may be.
+
+        The rule counts samples, so batches with sample weights are not checked.
+        """
+        if self._checked or batch.weights is not None:
             return
         self._checked = True
         counts, dims = batch.counts.tolist(), batch.shape[1]
