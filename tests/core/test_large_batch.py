@@ -42,6 +42,7 @@ def test_the_gradient_of_the_whole_batch(statistic, chunk_size):
     assert relative_error(gradients(model), gradients(twin)) < 1e-12
 
 
+@pytest.mark.filterwarnings("ignore::deeplda.batch_rule.SmallBatchWarning")
 @settings(max_examples=40, deadline=None)
 @given(n=st.integers(8, 60), chunk_size=st.integers(1, 70), seed=st.integers(0, 99))
 def test_any_batch_in_any_chunks(n, chunk_size, seed):

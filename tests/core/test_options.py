@@ -151,10 +151,11 @@ def test_arrays_are_not_choices(name):
 
 @pytest.mark.parametrize("value", [[1.0] * 6, np.ones(6), 2.0, "1"], ids=repr)
 def test_sample_weights_are_a_tensor(value):
-    with pytest.raises(TypeError, match=r"weights is of type .*, need a tensor"):
+    with pytest.raises(TypeError, match=r"sample_weight is of type .*, need a tensor"):
         class_moments(H, Y, value)
 
 
+@pytest.mark.filterwarnings("ignore::deeplda.batch_rule.SmallBatchWarning")
 def test_a_failed_batch_leaves_the_loss_usable():
     criterion = DeepLDALoss()
     with pytest.raises(ValueError, match="NaN"):
