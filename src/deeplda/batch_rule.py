@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+# How batches are formed; "auto" is "stratified", with a subset of the classes in each batch if that is needed.
+SamplerName = Literal["auto", "stratified", "shuffle"]
 
 # A batch needs this many samples per class plus this many per dimension.
 _PER_CLASS, _PER_DIMENSION = 1.5, 1.5

@@ -6,7 +6,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch.distributed as dist
@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Sampler
 
-from deeplda.batch_rule import enough_samples, samples_in_subset
+from deeplda.batch_rule import SamplerName, enough_samples, samples_in_subset
 from deeplda.core.options import check_integer
 
 Indices = NDArray[np.int64]
 Labels = Sequence[int] | NDArray[Any] | Tensor
-SamplerName = Literal["auto", "stratified", "shuffle"]
 
 
 class _EpochBatchSampler(Sampler[list[int]], ABC):

@@ -104,8 +104,8 @@ def test_nothing_is_loaded(tmp_path):
     try:
         data = load_data(tmp_path / "x.pack").without_validation()
         assert len(data.fingerprint) == 32
-        batch, _ = BatchSource(data.train, torch.device("cpu"), LoopConfig()).batch(np.arange(10), 0)
-        assert len(batch) == 10
+        batch = BatchSource(data.train, torch.device("cpu"), LoopConfig()).batch(np.arange(10), 0)
+        assert len(batch.inputs) == 10
         assert len(Normalisation(data.sample_shape).fit(data.train.inputs).mean) == 3
         _, lazy = tracemalloc.get_traced_memory()
         assert np.asarray(data.train.inputs).nbytes > images.nbytes / 2

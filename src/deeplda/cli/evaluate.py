@@ -140,4 +140,4 @@ def _with_intervals(scores: Scores) -> dict[str, Any]:
     """Return the scores, and Wilson's 95 % interval of each predictor's accuracy."""
     n, predictors = scores.n, scores.predictors.items()
     intervals = {name: wilson_interval(round(found.accuracy * n), n) for name, found in predictors}
-    return {**scores.model_dump(), "accuracy_intervals": intervals}
+    return {**scores.model_dump(exclude={"weighted_accuracy"}), "accuracy_intervals": intervals}

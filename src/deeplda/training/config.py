@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from deeplda.batch_rule import SamplerName
 from deeplda.core.options import ClassWeight, Scatter, StatisticName, check_regularisation, check_statistic
 from deeplda.errors import InputError
 from deeplda.io import expanded, is_text, read_toml
-from deeplda.sampling import SamplerName
 
 Objective = Literal["lda", "rdlda", "dlda", "cce", "gce", "joint"]
 # The objectives with an LDA loss, and those whose outputs are class scores for softmax; joint has both.
