@@ -52,7 +52,7 @@ def test_the_interval_over_images(first_run: ModuleType) -> None:
     assert (found.low, found.high) == pytest.approx((low, high))
 
 
-def test_rows_that_exist_are_not_run_again(
+def test_all_commands_run_on_the_first_split_and_the_best_on_all_and_no_row_twice(
     first_run: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran: list[list[str]] = []
@@ -60,21 +60,22 @@ def test_rows_that_exist_are_not_run_again(
     def run(_folder: Path, options: list[str], _where: Path) -> dict[str, Any]:
         ran.append(options)
         figures = dict.fromkeys(first_run.COLUMNS, 0.5)
-        return figures | {"epochs": 7, "training_s": 60.0}
+        return figures | {"epochs": 7, "training_s": 60.0, "val_accuracy": 0.9 if "quick" in options else 0.8}
 
     monkeypatch.setattr(first_run, "run", run)
     monkeypatch.setattr(first_run, "equal_epochs", lambda seconds, *_: int(seconds))
-    images = first_run.Images("photos", ("--group-by", "x"), {"quick": "--recipe quick"}, range(2))
+    images = first_run.Images("photos", ("--group-by", "x"), {"quick": "--recipe quick", "slow": "--width 2"}, range(2))
     output = tmp_path / "rows.csv"
     for row in first_run.runs(images, tmp_path, tmp_path, output):
         first_run.append(output, row)
     assert [" ".join(options) for options in ran] == [
         "--group-by x --split-seed 0",
-        "--group-by x --split-seed 1",
         "--group-by x --recipe quick --split-seed 0 --epochs 60",
-        "--group-by x --recipe quick --split-seed 1 --epochs 60",
+        "--group-by x --width 2 --split-seed 0 --epochs 60",
+        "--group-by x --split-seed 1",
+        "--group-by x --recipe quick --split-seed 1 --epochs 7",
     ]
     assert list(first_run.runs(images, tmp_path, tmp_path, output)) == []
-    assert "plain - quick (the best by validation): +0.00" in first_run.summary(
+    assert "plain - quick (the best by validation), 2 splits: +0.00" in first_run.summary(
         images, first_run.read_rows(output), tmp_path
     )

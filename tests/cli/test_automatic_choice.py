@@ -51,7 +51,7 @@ def plain(tmp_path_factory):
     write(home / "photos")
     with pytest.MonkeyPatch.context() as patch, (home / "stderr").open("w") as stderr:
         patch.setattr("sys.stderr", stderr)
-        patch.setattr(automatic_recipe, "FEWEST_STEPS", 5)
+        patch.setattr(automatic_recipe, "_FEWEST_STEPS", 5)
         patch.chdir(home)
         main(["train", "photos", *BRIEF, "--run", "run"])
     return home

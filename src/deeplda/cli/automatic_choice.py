@@ -96,7 +96,7 @@ class Automatic:
                 if not fit.in_budget:
                     progress.note(
                         f"warning: this takes longer than {minutes:g} minutes, but with fewer than "
-                        f"{counted(fit.epochs, 'epoch')} the network would hardly be trained. Pass a smaller "
+                        f"{counted(fit.epochs, 'epoch')} much accuracy would be lost. Pass a smaller "
                         "--image-size or a smaller --width, or use a faster machine."
                     )
             return config
