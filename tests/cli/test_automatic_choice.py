@@ -51,7 +51,8 @@ def plain(tmp_path_factory):
     write(home / "photos")
     with pytest.MonkeyPatch.context() as patch, (home / "stderr").open("w") as stderr:
         patch.setattr("sys.stderr", stderr)
-        patch.setattr(automatic_recipe, "_FEWEST_STEPS", 5)
+        patch.setattr(automatic_recipe, "FEWEST_STEPS", 5)
+        patch.setattr(automatic_recipe, "_FEWEST_SAMPLES", 5)
         patch.chdir(home)
         main(["train", "photos", *BRIEF, "--run", "run"])
     return home
@@ -114,6 +115,7 @@ def settings_of(plain, monkeypatch, capsys):
     def settings_of(*arguments, step=0.1):
         monkeypatch.chdir(plain)
         monkeypatch.setattr("deeplda.training.pipeline.open_run", record)
+        monkeypatch.setattr(automatic_recipe, "_FEWEST_SAMPLES", 5)
         monkeypatch.setattr(automatic_recipe, "seconds_of_step", lambda *_: step or pytest.fail("measured"))
         code, shown = deeplda(capsys, "train", *arguments)
         assert code == 2

@@ -10,7 +10,7 @@ from deeplda.data import load_data
 from deeplda.experiments import automatic_recipe
 from deeplda.experiments.automatic_recipe import automatic_settings, epochs_between, fitted_epochs, settings_for
 from deeplda.networks import check_network
-from deeplda.training.conditions import small_batch
+from deeplda.training.conditions import FEWEST_STEPS, small_batch
 from deeplda.training.config import RunConfig
 
 SIDES = st.integers(1, 5_000)
@@ -72,7 +72,8 @@ def test_settings_of_some_sets(side, images, classes, expected):
 def test_the_least_number_of_epochs_trains_a_network(images, batch_size):
     least, most = epochs_between(images, batch_size)
     assert 1 <= least <= most
-    assert least * -(-images // batch_size) >= 300
+    assert least * -(-images // batch_size) >= FEWEST_STEPS
+    assert least * images >= 20_000
 
 
 @pytest.fixture

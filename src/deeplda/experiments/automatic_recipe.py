@@ -17,6 +17,7 @@ from deeplda.data.dataset import Data
 from deeplda.data.sources import outline_images
 from deeplda.experiments.recipes import read_recipe
 from deeplda.networks.fastnet import FastNet
+from deeplda.training.conditions import FEWEST_STEPS
 from deeplda.training.config import RunConfig, merged
 from deeplda.training.pace import seconds_at_end, seconds_of_epoch, seconds_of_step
 from deeplda.training.parallel import ALONE, World
@@ -30,10 +31,12 @@ _WIDTH, _WIDTH_OF_MANY = 0.5, 0.25
 _SHIFT, _SHIFT_OF_MANY = 1 / 8, 1 / 16
 # A batch has 4 sqrt(n) of n images within these limits, and at least this many of each class.
 _SMALLEST_BATCH, _LARGEST_BATCH, _PER_CLASS = 64, 1_000, 5
-# With fewer steps, much of the accuracy is lost, whatever the budget; a run in a sweep has just as many.
-_FEWEST_STEPS = 300
+# A network needs FEWEST_STEPS, and this many samples, to learn from few images, whatever the budget.
+_FEWEST_SAMPLES = 20_000
 # More steps hardly help, unless they are fewer than this many epochs.
 _MOST_STEPS, _MOST_EPOCHS = 1_000, 20
+# Steps of a run in a sweep.
+_SWEEP_STEPS = 300
 
 
 class Fit(NamedTuple):
@@ -69,7 +72,7 @@ def automatic_settings(given: Mapping[str, object], *, fixed_epochs: bool = Fals
     chosen = merged({name: value for name, value in found.items() if name not in dropped}, given)
     if fixed_epochs:
         batch_size = int(str(chosen["batch_size"]))
-        chosen.setdefault("epochs", math.ceil(_FEWEST_STEPS * batch_size / max(outline.images, batch_size)))
+        chosen.setdefault("epochs", math.ceil(_SWEEP_STEPS * batch_size / max(outline.images, batch_size)))
     return chosen
 
 
@@ -96,7 +99,8 @@ def settings_for(sizes: NDArray[np.int64], images: int, classes: int) -> dict[st
 def epochs_between(images: int, batch_size: int) -> tuple[int, int]:
     """Return the least and the greatest number of epochs that are worth training."""
     steps = math.ceil(images / batch_size)
-    return math.ceil(_FEWEST_STEPS / steps), max(math.ceil(_MOST_STEPS / steps), _MOST_EPOCHS)
+    least = max(math.ceil(FEWEST_STEPS / steps), math.ceil(_FEWEST_SAMPLES / images))
+    return least, max(least, math.ceil(_MOST_STEPS / steps), _MOST_EPOCHS)
 
 
 def fitted_epochs(config: RunConfig, data: Data, seconds: float, spent: float, world: World = ALONE) -> Fit:
