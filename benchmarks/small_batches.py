@@ -218,8 +218,9 @@ def batches(run: Run, inputs: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, 
 
 def show(found: Accuracies) -> None:
     """Print the mean test accuracies as a Markdown table, and how often the rule warns where over a point is lost."""
-    print("| classes | batch | dims | per class | cross-entropy | Wilks | Pillai | rule |\n|" + "---|" * 8)
+    print("| classes | batch | dims | cross-entropy | Wilks, Pillai | | 8 per class: Wilks, Pillai | |\n|" + "---|" * 8)
     verdicts: dict[str, list[tuple[bool, bool]]] = {loss: [] for loss in LOSSES[1:]}
+    shown: dict[tuple[str, int, int, str], list[str]] = {}
     for cell in grid():
         if not all(is_measured(cell, loss, found) for loss in verdicts):
             continue
@@ -229,14 +230,11 @@ def show(found: Accuracies) -> None:
         for loss, difference in differences.items():
             verdicts[loss].append((warned, difference < -1))
         classes = f"{cell.classes}, unbalanced" if cell.imbalance > 1 else f"{cell.classes}"
-        per_class = f"{cell.samples_per_class}" if cell.samples_per_class > 1 else f"{cell.batch / cell.classes:.1f}"
-        numbers = (f"{difference:+.1f}" for difference in differences.values())
-        verdict = "warns" if warned else ""
-        print(
-            "|",
-            " | ".join([classes, f"{cell.batch}", f"{cell.dims}", per_class, f"{entropy:.1f}", *numbers, verdict]),
-            "|",
-        )
+        numbers = ", ".join(f"{difference:+.1f}" for difference in differences.values())
+        row = shown.setdefault((classes, cell.batch, cell.dims, f"{entropy:.1f}"), [])
+        row += [numbers, "warns" if warned else ""]
+    for start, rest in shown.items():
+        print("|", " | ".join([*map(str, start), *rest, *[""] * (4 - len(rest))]), "|")
     for loss, seen in verdicts.items():
         right = sum(warned == lost for warned, lost in seen)
         silent, needless = seen.count((False, True)), seen.count((True, False))
