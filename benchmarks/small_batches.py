@@ -218,7 +218,10 @@ def batches(run: Run, inputs: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, 
 
 def show(found: Accuracies) -> None:
     """Print the mean test accuracies as a Markdown table, and how often the rule warns where over a point is lost."""
-    print("| classes | batch | dims | cross-entropy | Wilks, Pillai | | 8 per class: Wilks, Pillai | |\n|" + "---|" * 8)
+    print(
+        "| classes | batch | dims | cross-entropy | Wilks, Pillai | rule | 8 per class: Wilks, Pillai | rule |\n|"
+        + "---|" * 8
+    )
     verdicts: dict[str, list[tuple[bool, bool]]] = {loss: [] for loss in LOSSES[1:]}
     shown: dict[tuple[str, int, int, str], list[str]] = {}
     for cell in grid():
