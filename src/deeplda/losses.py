@@ -116,8 +116,9 @@ class DeepLDALoss(nn.Module):
     batch and are the same on every rank; either all ranks raise the same error, or none does. The gradient with respect
     to a rank's own features is multiplied by the number of ranks, because DistributedDataParallel averages over the
     ranks. Each call takes three exchanges: the class ids, then C + C d numbers, then d d numbers. Features are never
-    exchanged. Each of the following adds one exchange: "dorfer", more than 256 classes on a rank, and a product that
-    has to be repeated in float64. `backward` needs none. In eval mode, each rank's batch is a batch of its own.
+    exchanged. Each of the following adds one exchange: "dorfer", more than 256 classes on a rank, a product that has
+    to be repeated in float64, and float32 features below 1e-12 in a dimension of a large batch. `backward` needs
+    none. In eval mode, each rank's batch is a batch of its own.
 
     A sample with weight 2 counts as two equal samples, in the value and in the gradient, and one with weight 0 not at
     all. Class weights multiply sample weights. Samples with weights exclude "dorfer".

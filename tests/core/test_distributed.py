@@ -155,6 +155,19 @@ def test_float32(pool, d, alike):
     assert relative_error(eigenvalues, true[2]) < 1e-5
 
 
+def test_float32_dimensions_of_very_different_scales(pool):
+    """All ranks start again in float64, even the one without a sample."""
+    h, y = gaussian_batch(1500, 60, 5)
+    h = (h * 2.0 ** np.linspace(-37, 37, 60).round()).astype(np.float32)
+    options = {"lam": 0.0, "alpha": 0.0}
+    value, gradient, eigenvalues = across_ranks(pool, split(y, "empty", pool.size), h, y, options)
+    true = one_process(h.astype(np.float64), y, options)
+    assert value == pytest.approx(true[0], rel=1e-6)
+    units = h.std(0)
+    assert relative_error(gradient * units, true[1] * units) < 1e-6
+    assert relative_error(eigenvalues, true[2]) < 1e-9
+
+
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_sharing_of_any_batch(pool, data):

@@ -109,6 +109,24 @@ def test_large_eigenvalues_do_not_hide_small_ones(statistic, factor, alpha, d):
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_smallest_eigenvalue_beside_one_of_almost_1e8(alpha, seed):
+    """Its absolute error was 1e-8, the rounding of the large one."""
+    h, y = gaussian_batch(60, 8, 5, seed=seed)
+    means = np.stack([h[y == c].mean(0) for c in range(5)])
+    h = 0.03 * means[y] + (h - means[y])
+    h[:, 0] = y + 4e-4 * h[:, 0]
+    true = exact_oracle(h, y, alpha=alpha, lam=0.0, statistic="smallest", epsilon=1e-9)
+    assert 1e6 < true.eigenvalues[-1] < 1e8
+    value, gradient = loss_and_gradient(h, y, alpha=alpha, lam=0.0, statistic="smallest", epsilon=1e-9)
+    assert value == pytest.approx(true.value, rel=0, abs=1e-11)
+    units = h.std(0)
+    assert relative_error(gradient * units, true.gradient * units) < 1e-8
+    found = discriminant_eigenvalues(*tensors(h, y), alpha=alpha, lam=0.0)
+    np.testing.assert_allclose(found[:-1], true.eigenvalues[:-1], rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
 @pytest.mark.parametrize("factor", [1e-3, 1e-5, 3e-8])
 @pytest.mark.parametrize("d", [2, 5])
 def test_large_eigenvalues_are_those_without_a_ridge(factor, alpha, d):
@@ -176,3 +194,21 @@ def test_diagnostics_of_large_eigenvalues():
     np.testing.assert_allclose(criterion.diagnostics.eigenvalues, true, rtol=1e-6)
     assert criterion.diagnostics.selected == 1
     assert loss.item() == pytest.approx(-true[0], rel=1e-6)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("statistic", STATISTICS)
+@pytest.mark.parametrize("span", [72, 76, 150])
+def test_scales_of_dimensions_in_a_large_float32_batch(statistic, alpha, span):
+    """Squares of the small dimensions once underflowed, and so did the features themselves when they were scaled."""
+    h, y = gaussian_batch(1280, 64, 10)
+    h = h.astype(np.float32).astype(np.float64)
+    # Powers of two change no digit, so the float64 batch without them is an exact reference.
+    scales = 2.0 ** np.linspace(-span / 2, span / 2, 64).round()
+    options = {"statistic": statistic, "alpha": alpha, "lam": 0.0}
+    before, gradient = loss_and_gradient(h, y, **options)
+    features, labels = tensors(h * scales, y, torch.float32)
+    loss = DeepLDALoss(**options)(features, labels)
+    loss.backward()
+    assert loss.item() == pytest.approx(before, rel=1e-6)
+    assert relative_error(features.grad.double().numpy() * scales, gradient) < 1e-6

@@ -61,6 +61,18 @@ def test_the_unit_of_the_scores_does_not_matter(n, factor):
         )
 
 
+def test_an_offset_that_all_scores_share_costs_no_digits():
+    scores, labels = overconfident()
+    # Multiples of 2^-20 below 1, to which 2^30 can be added without rounding.
+    scores = np.round(scores / np.abs(scores).max() * 2**20) / 2**20
+    plain, shifted = Calibration().fit(scores, labels), Calibration().fit(scores + 2.0**30, labels)
+    assert float(shifted.inverse_temperature) == pytest.approx(float(plain.inverse_temperature), rel=1e-12)
+    probabilities = plain(torch.from_numpy(scores))
+    torch.testing.assert_close(plain(torch.from_numpy(scores + 2.0**30)), probabilities, rtol=1e-12, atol=0)
+    logarithms = plain.log_probabilities(scores + 2.0**30)
+    np.testing.assert_allclose(logarithms, probabilities.log(), rtol=1e-12)
+
+
 def test_a_far_majority_does_not_blur_the_others():
     """Most samples have margins of 1e6, and the prior's unit follows them. The others are calibrated at beta = 1."""
     rng = np.random.default_rng(0)

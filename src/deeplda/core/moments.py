@@ -27,6 +27,8 @@ _SMALL_PRODUCT = 2**22
 # The square of this power of two is finite, and so large that the square of a scaled feature has full precision, unless
 # the feature itself has lost digits to underflow.
 _LARGEST_SCALE_EXPONENT = 511
+# If the features of a dimension are smaller than this, the square of their last digit can underflow in float32.
+_LEAST_FLOAT32 = 1e-12
 # Sums of powers of features that are stored unscaled are at most about this, or at least its inverse.
 _LARGEST_POWER = 1e290
 
@@ -171,18 +173,19 @@ class CentredBatch(NamedTuple):
     @classmethod
     def _of(cls, part: _Part, counts: Tensor, whole: Agreement) -> Self:
         """Centre `part`; `part.class_of` and `counts` refer to `whole.classes`."""
-        rows = part.rows.to(_working_precision(part.rows.dtype, whole.n, part.rows.shape[1]))
-        scale = _scale(whole.largest, rows.dtype)
+        scale = _scale(whole.largest)
+        rows = part.rows.to(_working_precision(part.rows, whole.n, scale))
         rows = rows * scale if scale != 1.0 else rows
-        counts = counts.to(torch.float64)
-        sums = _class_sums(rows, part.class_of, part.weights, len(whole.classes))
+        sums, totals = _class_sums(rows, part.class_of, part.weights, len(whole.classes)), counts.to(torch.float64)
         if whole.ranks is not None:
-            counts, sums = whole.ranks.total(counts, sums)
-        means = sums / counts[:, None]
+            totals, sums = whole.ranks.total(totals, sums)
+        means = sums / totals[:, None]
+        if rows.dtype == torch.float32 and _has_tiny_dimension(means):
+            return cls._of(part._replace(rows=part.rows.double()), counts, whole)
         centred = _centre(rows, means, part.class_of)
         largest = whole.largest * scale
         return cls(
-            whole.classes, part.class_of, counts, means, centred, scale, largest, whole.n, whole.ranks, part.weights
+            whole.classes, part.class_of, totals, means, centred, scale, largest, whole.n, whole.ranks, part.weights
         )
 
     def check_power(self, power: int) -> None:
@@ -406,14 +409,26 @@ def _without_autocast(device: str, mode: AbstractContextManager[object]) -> Iter
         yield
 
 
-def _working_precision(dtype: torch.dtype, n: int, d: int) -> torch.dtype:
-    """Return the precision of the large products for n samples with d dimensions.
+def _working_precision(features: Tensor, n: int, scale: float) -> torch.dtype:
+    """Return the precision of the large products for n samples, of which `features` (rows, d) are a part.
 
-    By default, it is the precision of the features, at least float32. It is float64 if that costs next to nothing, or
-    if PyTorch is set to round the factors of float32 products.
+    By default, it is the precision of the features, at least float32. It is float64 if that costs next to nothing, if
+    the features are so large or small that they are scaled, or if PyTorch is set to round the factors of float32
+    products.
     """
-    exact = n * d * d < _SMALL_PRODUCT or _products_are_rounded()
-    return torch.promote_types(dtype, torch.float64 if exact else torch.float32)
+    exact = n * features.shape[1] ** 2 < _SMALL_PRODUCT or scale != 1.0 or _products_are_rounded()
+    return torch.promote_types(features.dtype, torch.float64 if exact else torch.float32)
+
+
+def _has_tiny_dimension(means: Tensor) -> bool:
+    """Return whether a dimension, given the class means (C, d), may be so small that its squares underflow in float32.
+
+    A small dimension has small means, and these are the same on all ranks. Means of exactly 0 are those of a dead
+    dimension.
+    """
+    largest = means.abs().amax(0)
+    # Usually the cheap comparison is enough.
+    return float(largest.min()) < _LEAST_FLOAT32 and bool(((largest < _LEAST_FLOAT32) & (largest > 0)).any())
 
 
 def _products_are_rounded() -> bool:
@@ -463,12 +478,11 @@ def _classes(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return classes, index, counts
 
 
-def _scale(largest: float, dtype: torch.dtype) -> float:
-    """Return the power of two, finite in `dtype`, that brings the largest feature near 1; 1 for ordinary magnitudes."""
+def _scale(largest: float) -> float:
+    """Return the power of two that brings the largest feature near 1; 1 for ordinary magnitudes."""
     if largest == 0 or 1e-6 < largest < 1e6:
         return 1.0
-    most = math.frexp(torch.finfo(dtype).max)[1] - 2
-    return math.ldexp(1.0, min(-math.frexp(largest)[1], most, _LARGEST_SCALE_EXPONENT))
+    return math.ldexp(1.0, min(-math.frexp(largest)[1], _LARGEST_SCALE_EXPONENT))
 
 
 def _chunks(rows: Tensor, *others: Tensor) -> Iterable[tuple[Tensor, ...]]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from deeplda.core.moments import CentredBatch, check_batch, full_precision, gram, weighted_samples
 from deeplda.core.options import ClassWeight, Scatter, check_regularisation, check_unweighted
-from deeplda.core.statistics import LEAST_LARGE, valid_eigenvalues
+from deeplda.core.statistics import LARGE, valid_eigenvalues
 from deeplda.errors import got
 
 _EPS = torch.finfo(torch.float64).eps
@@ -146,7 +146,7 @@ class DiscriminantProblem(NamedTuple):
     @property
     def factor(self) -> Tensor | None:
         """P with `matrix` = P P', (C, d) or (d, C), for `evaluate`; None if the matrix is precise enough without it."""
-        if self.whitened is None or self.bound <= LEAST_LARGE:
+        if self.whitened is None or self.bound <= LARGE:
             return None
         return self.whitened if self.by_class else self.whitened.T
 

@@ -21,10 +21,9 @@ from deeplda.core.options import Statistic
 from deeplda.core.transforms import transforms_active
 from deeplda.errors import got
 
-# If K has larger entries than this, its eigenvalues near 1 have lost half of their digits. Pillai's derivative is 1 at
-# an eigenvalue of 0 and 1 / v^2 at a large one, so it needs more.
-_LARGE, _PILLAI_LARGE = 1e8, 1e5
-LEAST_LARGE = min(_LARGE, _PILLAI_LARGE)
+# If K has larger entries than this, an SVD replaces its decomposition: its small eigenvalues have an absolute error of
+# eps times the largest one. Wilks' statistic, which needs no eigenproblem, feels it least and gains most from waiting.
+LARGE, _WILKS_LARGE = 1e5, 1e8
 
 
 class Evaluation(NamedTuple):
@@ -56,7 +55,7 @@ def evaluate(
     eigenvalues, the eigenvalues are computed from the singular values of P instead, which keep twice as many digits.
     """
     # Hotelling's statistic is linear in K, so it has no use for small eigenvalues.
-    limit = _PILLAI_LARGE if statistic == "pillai" else _LARGE
+    limit = _WILKS_LARGE if statistic == "wilks" else LARGE
     if factor is not None and statistic != "hotelling" and _is_large(matrix, limit):
         function = statistic if callable(statistic) else (lambda values: _FUNCTIONS[statistic](values, epsilon))
         return _by_singular_values(function, factor, valid)
@@ -150,7 +149,7 @@ def _loss_and_slopes(statistic: Callable[[Tensor], Tensor], values: Tensor) -> t
 def valid_eigenvalues(matrix: Tensor, valid: int, factor: Tensor | None = None) -> Tensor:
     """Return the `valid` largest eigenvalues of the symmetric `matrix`, ascending; `factor` is as in `evaluate`."""
     values: Tensor
-    if factor is not None and _is_large(matrix, _LARGE):
+    if factor is not None and _is_large(matrix, LARGE):
         values = torch.linalg.svdvals(factor).square().flip(0)
     else:
         values = torch.linalg.eigvalsh(matrix)

@@ -48,12 +48,13 @@ class Calibration(nn.Module):
 
     def forward(self, scores: Tensor) -> Tensor:
         """Return the probabilities (n, C) for scores (n, C)."""
-        sharpened = (scores * self.inverse_temperature).softmax(1)
+        # Relative to the best score, an offset that all scores share costs no digits when it is multiplied.
+        sharpened = ((scores - scores.amax(1, keepdim=True)) * self.inverse_temperature).softmax(1)
         return (1 - self.uniform_share) * sharpened + self.uniform_share / scores.shape[1]
 
     def log_probabilities(self, scores: Floats) -> Floats:
         """Return the logarithms of the probabilities (n, C) for scores (n, C); they do not underflow."""
-        logits = float(self.inverse_temperature) * scores
+        logits = float(self.inverse_temperature) * (scores - scores.max(1, keepdims=True))
         logs: Floats = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
         share = float(self.uniform_share)
         return logs if share == 0 else np.logaddexp(np.log1p(-share) + logs, np.log(share / scores.shape[1]))
@@ -102,7 +103,7 @@ def _fitted(scores: Floats, labels: Integers, weights: Floats) -> tuple[float, f
 
     (samples, classes), n = scores.shape, weights.sum()
     rows = np.arange(samples)
-    # Relative to the best score, nothing overflows.
+    # Relative to the best score, nothing overflows, and an offset that all scores share costs no digits.
     scores = scores - scores.max(1, keepdims=True)
     others = scores.copy()
     others[rows, labels] = -np.inf
