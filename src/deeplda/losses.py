@@ -214,9 +214,10 @@ class DeepLDALoss(nn.Module):
     def _check_size(self, batch: CentredBatch) -> None:
         """Warn if the first batch is too small for its classes and dimensions; the last one of an epoch may be.
 
-        The rule counts samples, so batches with sample weights are not checked.
+        The rule counts samples, so batches with sample weights are not checked; it was not measured for subclasses
+        with parents.
         """
-        if self._checked or batch.weights is not None:
+        if self._checked or batch.weights is not None or self.parents is not None:
             return
         self._checked = True
         counts, dims = batch.counts.tolist(), batch.shape[1]

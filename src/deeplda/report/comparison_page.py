@@ -160,7 +160,7 @@ def _curves(groups: Sequence[Configuration]) -> Html:
     for i, run in ((i, run) for i, group in enumerate(groups) for run in group.runs):
         name, numbers, dashed = run.path.name, [row.epoch for row in run.epochs], i >= _SOLID_LINES
         if found := run.validation_accuracies:
-            accuracies.append(Curve(name, numbers, found, i, dashed))
+            accuracies.append(Curve(name, list(found), list(found.values()), i, dashed))
         if spectra := run.spectra:
             smallest.append(Curve(name, numbers, [spectrum[0] for spectrum in spectra], i, dashed))
     charts = []

@@ -82,10 +82,9 @@ class RunRecord:
         return self.summary.test
 
     @property
-    def validation_accuracies(self) -> list[float] | None:
-        """Validation accuracy after each epoch; None if it is missing for any epoch."""
-        found = [row.validation.accuracy for row in self.epochs if isinstance(row.validation, Scores)]
-        return found if found and len(found) == len(self.epochs) else None
+    def validation_accuracies(self) -> dict[int, float]:
+        """Validation accuracy by epoch, for the epochs after which it was measured."""
+        return {row.epoch: row.validation.accuracy for row in self.epochs if isinstance(row.validation, Scores)}
 
     @property
     def spectra(self) -> list[list[float]] | None:
