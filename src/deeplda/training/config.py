@@ -36,6 +36,9 @@ OBJECTIVE_DEFAULTS: dict[str, dict[str, float | str]] = {
     "dlda": {"alpha": 1.0, "statistic": "smallest"},
 }
 
+# Settings that determine where and how a run is trained, but not its result.
+HOW_TO_RUN = {"data_dir", "device", "checkpoint_seconds", "skip_unreadable", "strict"}
+
 _AUTOENCODER_SETTINGS = ("autoencoder_epochs", "autoencoder_optimizer", "autoencoder_learning_rate")
 # (setting, values, others): if the setting has one of the values, the others have no effect.
 _WITHOUT_EFFECT: tuple[tuple[str, tuple[object, ...], tuple[str, ...]], ...] = (
@@ -129,6 +132,11 @@ class NetworkSettings(_Settings):
         "[default: normalised for dorfernet and fastnet, which have both, plain for convnet-small and mlp]",
     )
     logit_scale: Rate = Field(1.0, description="Factor for the outputs of a plain head.")
+    outputs: Literal["whitened"] | None = Field(
+        None,
+        description="whitened: decorrelate the outputs of a built-in network over each batch, so that none of them can "
+        "copy another one, which alpha below 1 would reward. [default: the outputs of the head]",
+    )
     hidden_layer_sizes: str | None = Field(
         None,
         description="Units in each hidden layer of mlp, such as 128,64, or none for a linear map. [default: 128,128]",
@@ -331,7 +339,17 @@ class FitConfig(LoopConfig, SubclassSettings, OptimizerSettings, NetworkSettings
         check_statistic(self.statistic, self.epsilon, self.scatter)
         if self.subclasses != 1:
             self._check_subclasses()
+        if self.outputs == "whitened":
+            self._check_whitened()
         return self
+
+    def _check_whitened(self) -> None:
+        if self.objective in SOFTMAX_OBJECTIVES:
+            what = f"outputs is whitened, but objective {self.objective} needs outputs of any scale"
+            raise ValueError(f"{what}: omit outputs, or use objective lda, rdlda or dlda")
+        if self.chunk_size is not None:
+            what = f"outputs is whitened over the whole batch, but chunk_size is {self.chunk_size}"
+            raise ValueError(f"{what}: omit one of them")
 
     def _check_subclasses(self) -> None:
         if self.subclass_between == "classes":

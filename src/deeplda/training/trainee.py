@@ -19,7 +19,7 @@ from deeplda.errors import InputError, TrainingError, while_training
 from deeplda.losses import DeepLDALoss
 from deeplda.model import Model, ModelCard, Normalisation, byte_sums
 from deeplda.model_card import LDA_PREDICTORS, PredictorName
-from deeplda.networks import StartsFromData, build_network, default_network, training_flops
+from deeplda.networks import StartsFromData, WhitenedOutput, build_network, default_network, training_flops
 from deeplda.networks.inspection import first_mismatch
 from deeplda.predictors import Softmax
 from deeplda.sampling import stratified_sample
@@ -248,6 +248,10 @@ def build_trainee(
         head = nn.Linear(outputs, groups) if scored and outputs != groups else nn.Identity()
     if world.size > 1 and device.type == "cuda":
         network = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]  # not typed
+    for layer in network.modules():
+        if isinstance(layer, WhitenedOutput):
+            # A single process trains alone, even if the caller's program has a process group.
+            layer.local = world.size == 1
     model = Model(card, network)
     if normalisation is not None:
         model.normalisation = normalisation
@@ -300,6 +304,7 @@ def model_card(config: FitConfig, data: Data, subclasses: SubclassMap | None = N
         embedding_dim=outputs,
         head=config.head,
         logit_scale=config.logit_scale,
+        outputs=config.outputs,
         hidden_layer_sizes=None if config.hidden_layer_sizes is None else layer_sizes(config.hidden_layer_sizes),
         dropout=config.dropout,
         sample_shape=data.sample_shape,
