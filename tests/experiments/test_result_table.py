@@ -425,3 +425,16 @@ def test_latex_escapes_what_has_a_meaning_there(tmp_path):
     shown = format_table(result_table(read_results(sweep)), "latex")
     row = next(line for line in shown.splitlines() if line.startswith("DLDA"))
     assert r"network=a\_b\&c\%d\#\{e\}\textasciitilde{}\textasciicircum{}\$:f *" in row
+
+
+def test_unsplit_classes_are_the_baseline_of_every_kind_of_subclasses(tmp_path):
+    shared = {"objective": ["lda"], "alpha": [1.0], "seed": [0, 1]}
+    split = {"subclasses": [2], "subclass_between": ["all", "classes"], "recluster": [1]}
+    sweep = start(tmp_path / "s", grid=[shared, shared | split])
+    names = list(SweepDefinition.read(sweep / "sweep.toml").trials())
+    assert len(names) == 6
+    for place, name in enumerate(names):
+        finish(sweep, name, 0.9, 0.9 + place / 1000)
+    found = {label: row.against["unsplit"].label for label, row in rows(sweep).items() if "unsplit" in row.against}
+    between = [f"LDA wilks, k=2, subclass_between={kind}, recluster=1" for kind in ("all", "classes")]
+    assert found == dict.fromkeys(between, "LDA wilks")

@@ -61,7 +61,10 @@ def test_the_gradient_of_a_loss_after_it_is_that_of_finite_differences(alpha):
 
 @pytest.mark.parametrize("alpha", [0.2, 0.6])
 def test_a_copy_is_rewarded_only_without_it(alpha):
-    """k copies multiply the eigenvalue by k / (1 + (k - 1) alpha); whitening leaves nothing of a copy but noise."""
+    """k copies multiply the eigenvalue by k / (1 + (k - 1) alpha).
+
+    After whitening, a copy has a variance of about the layer's ridge, which is far below that of the loss.
+    """
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1], 200)
     one = rng.normal(size=(400, 1)) + y[:, None]
@@ -72,9 +75,9 @@ def test_a_copy_is_rewarded_only_without_it(alpha):
         rewarded = discriminant_eigenvalues(copies, labels, alpha=alpha, lam=0)[0].item()
         assert rewarded == pytest.approx(single * k / (1 + (k - 1) * alpha), rel=1e-9)
         whitened = WhitenedOutput(k).double()(copies)
-        # Rounding alone distinguishes the copies, so a small ridge of the loss hides it.
-        repaired = discriminant_eigenvalues(whitened, labels, alpha=alpha, lam=1e-6)[0].item()
-        assert repaired == pytest.approx(single, rel=1e-3)
+        assert whitened[:, 1:].var(0).max() < 2e-5
+        repaired = discriminant_eigenvalues(whitened, labels, alpha=alpha, lam=1e-3)[0].item()
+        assert repaired == pytest.approx(single, rel=0.03)
 
 
 def test_eval_mode_uses_running_statistics_in_a_fixed_map():

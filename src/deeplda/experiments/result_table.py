@@ -22,7 +22,7 @@ from deeplda.experiments.results import (
 )
 from deeplda.formatting import Spread
 from deeplda.printing import as_csv, as_json
-from deeplda.training.config import LDA_OBJECTIVES
+from deeplda.training.config import LDA_OBJECTIVES, SubclassSettings
 
 TableFormat = Literal["text", "markdown", "latex", "csv", "json"]
 # Characters that have a meaning in LaTeX, and those that its default fonts lack.
@@ -142,10 +142,15 @@ def _baselines(group: RunGroup, groups: tuple[RunGroup, ...]) -> dict[str, RunGr
         "dlda": [other for other in like(alpha=1) if other.other == group.other],
         "cce": [other for other in groups if other.objective == "cce"],
         "smallest": like(statistic="smallest"),
-        "unsplit": [other for other in like(subclasses=1) if other.other == group.other],
+        "unsplit": [other for other in like(subclasses=1) if _unsplit(other) == _unsplit(group)],
     }
     nearest = {name: _nearest(group, found) for name, found in candidates.items()}
     return {name: found for name, found in nearest.items() if found is not None}
+
+
+def _unsplit(group: RunGroup) -> dict[str, object]:
+    """Return the further settings of a group, except those that have a meaning only with subclasses."""
+    return {name: value for name, value in group.other.items() if name not in SubclassSettings.model_fields}
 
 
 def _kind(group: RunGroup) -> str:

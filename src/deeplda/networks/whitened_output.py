@@ -32,6 +32,9 @@ class WhitenedOutput(nn.Module):
     DistributedDataParallel, the gradient of the parameters is then that of one process with all samples. In eval mode,
     the running mean and covariance are used, as a fixed linear map, which can be exported.
 
+    The covariance has a ridge of 1e-5 of the mean variance. An exact copy of an output becomes an output with about
+    this variance, which the ridge `lam` of the loss, by default 1e-3, makes worthless; with lam = 0, copies would pay.
+
     A batch should have several times as many samples as outputs. The statistics are computed in float64, and the
     result has the precision of the rows, at least float32.
 
