@@ -27,7 +27,7 @@ def make_model(network, shape, *, predictors=("hyperplanes",), embedding_dim=4, 
         network=network, width=1 / 16, embedding_dim=embedding_dim, sample_shape=shape, class_names=names,
         predictors=predictors, **card,
     )  # fmt: skip
-    model = Model(card, network_at_work(build_network(network, shape, embedding_dim, width=1 / 16)))
+    model = Model(card, network_at_work(build_network(**card._architecture())))
     groups = len(card.subclass_map)
     labels = np.arange(60) % groups
     inputs = rng.normal(128, 40, (groups, *shape))[labels] + rng.normal(0, 40, (60, *shape))
@@ -82,8 +82,9 @@ IMAGES = (3, 24, 24)
         | {"parents": (0, 1, 1, 2), "subclass_decision": "sum"},
         {"network": "fastnet", "shape": IMAGES, "predictors": ("nearest_mean", "hyperplanes")}
         | {"parents": (0, 1, 1), "classes": 2},
+        {"network": "fastnet", "shape": IMAGES, "predictors": ("hyperplanes",), "outputs": "whitened"},
     ],
-    ids=lambda kind: kind["network"],
+    ids=lambda kind: kind.get("outputs", kind["network"]),
 )
 def test_onnx(kind, tmp_path):
     model, inputs = make_model(**kind)

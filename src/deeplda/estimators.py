@@ -49,7 +49,7 @@ from deeplda.io import expanded
 from deeplda.model_card import LDA_PREDICTORS, PredictorName, read_card
 from deeplda.output_folder import unchanged
 from deeplda.predictors import discriminant_directions
-from deeplda.training.config import FitConfig, Objective
+from deeplda.training.config import FitConfig, Objective, SubclassBetween
 from deeplda.training.evaluation import gather_statistics
 from deeplda.training.metrics import Scores
 from deeplda.training.progress import Progress, TerminalProgress
@@ -61,7 +61,7 @@ NetworkFactory = Callable[[tuple[int, ...], int], nn.Module]
 _SETTINGS = (
     "objective", "alpha", "lam", "epsilon", "statistic", "scatter", "lda_weight", "gce_q", "embedding_dim",
     "dropout", "learning_rate", "weight_decay", "subclasses", "cluster_on", "cluster_starts", "smallest_cluster",
-    "subclass_decision", "autoencoder_epochs", "device",
+    "subclass_between", "subclass_decision", "autoencoder_epochs", "device",
 )  # fmt: skip
 # Tabular samples are predicted in blocks of exactly this size, padded if necessary, because products of different
 # shapes round differently.
@@ -126,6 +126,9 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     smallest_cluster : int, default=10
         Merge clusters smaller than this into their nearest sibling; classes with fewer than twice as many samples are
         not split.
+    subclass_between : {"all", "classes"}, default="all"
+        "all" separates all subclasses from each other, as in the paper; "classes" separates only the classes, so that
+        the parts of a class may lie anywhere.
     subclass_decision : {"argmax", "sum"}, default="argmax"
         Predict the class of the best subclass, as in the paper, or the class with the highest summed probability.
     autoencoder_epochs : int, default=20
@@ -231,6 +234,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         cluster_on: Literal["inputs", "autoencoder"] | None = None,
         cluster_starts: int = 10,
         smallest_cluster: int = 10,
+        subclass_between: SubclassBetween = "all",
         subclass_decision: Literal["argmax", "sum"] = "argmax",
         autoencoder_epochs: int = 20,
         max_epochs: int = 100,
@@ -265,6 +269,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         self.cluster_on = cluster_on
         self.cluster_starts = cluster_starts
         self.smallest_cluster = smallest_cluster
+        self.subclass_between = subclass_between
         self.subclass_decision = subclass_decision
         self.autoencoder_epochs = autoencoder_epochs
         self.max_epochs = max_epochs

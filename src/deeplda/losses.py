@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar, cast
 
 import torch
@@ -14,7 +14,14 @@ from deeplda.batch_rule import SmallBatchWarning, is_too_small, remedies, why_to
 from deeplda.core.distributed import Ranks
 from deeplda.core.gradient import gradient_at_features, with_gradient
 from deeplda.core.moments import CentredBatch, check_batch, full_precision, weighted_samples
-from deeplda.core.options import ClassWeight, Scatter, Statistic, check_regularisation, check_statistic
+from deeplda.core.options import (
+    ClassWeight,
+    Scatter,
+    Statistic,
+    check_regularisation,
+    check_statistic,
+    checked_parents,
+)
 from deeplda.core.scatter import DiscriminantProblem
 from deeplda.core.statistics import evaluate, selected_count, valid_eigenvalues
 
@@ -64,12 +71,12 @@ class Diagnostics:
 
     @property
     def classes(self) -> int:
-        """The number of classes in the batch."""
+        """The number of labels in the batch, which are classes or, with `parents`, subclasses."""
         return len(self._counts)
 
     @property
     def smallest_class(self) -> float:
-        """The number of samples in the smallest class or, if samples have weights, the sum of their weights."""
+        """The number of samples with the rarest label or, if samples have weights, the sum of their weights."""
         smallest = float(self._counts.min())
         return int(smallest) if smallest.is_integer() else smallest
 
@@ -108,6 +115,10 @@ class DeepLDALoss(nn.Module):
             original DLDA code, where S_W is the mean of the unbiased class covariances. "dorfer" can have negative
             eigenvalues, so it excludes "wilks" and "pillai"; it also excludes class weights.
         class_weight: "balanced" gives all classes the same weight, regardless of their number of samples.
+        parents: the class of each subclass, such as (0, 0, 1, 1, 1), if labels are subclasses 0..S-1. S_W is then
+            computed within the subclasses and S_B between the C classes, so that the parts of a class need not be
+            separated and may lie anywhere, and min(d, C - 1) eigenvalues are valid. None means that labels are classes,
+            all of which are separated. Excludes "dorfer".
         process_group: the ranks among which each batch is split. None means the default group if torch.distributed is
             initialised, as in SyncBatchNorm.
 
@@ -141,6 +152,7 @@ class DeepLDALoss(nn.Module):
         epsilon: float = 1.0,
         scatter: Scatter = "pooled",
         class_weight: ClassWeight = None,
+        parents: Sequence[int] | None = None,
         process_group: ProcessGroup | None = None,
     ) -> None:
         super().__init__()
@@ -149,6 +161,7 @@ class DeepLDALoss(nn.Module):
         self.statistic = statistic
         self.alpha, self.lam, self.epsilon = float(alpha), float(lam), float(epsilon)
         self.scatter, self.class_weight = scatter, class_weight
+        self.parents = checked_parents(parents, scatter)
         self.process_group = process_group
         self._diagnostics: Diagnostics | None = None
         self._checked = False
@@ -166,7 +179,7 @@ class DeepLDALoss(nn.Module):
         differentiable = features.requires_grad and torch.is_grad_enabled()
         with full_precision(features, temporary=True):
             batch = shared or CentredBatch.of(features, labels, weights)
-            problem = DiscriminantProblem.of(batch, self.alpha, self.lam, self.scatter, self.class_weight)
+            problem = DiscriminantProblem.of(batch, self.alpha, self.lam, self.scatter, self.class_weight, self.parents)
             evaluation = evaluate(self.statistic, problem.matrix, problem.valid, self.epsilon, problem.factor)
             gradient = gradient_at_features(batch, problem, evaluation, self.alpha) if differentiable else None
         self._diagnostics = Diagnostics(
@@ -195,15 +208,17 @@ class DeepLDALoss(nn.Module):
         if callable(self.statistic):
             named = self.statistic if hasattr(self.statistic, "__qualname__") else type(self.statistic)
             statistic = f"{named.__module__}.{named.__qualname__}"
-        others = ("alpha", "lam", "epsilon", "scatter", "class_weight")
+        others = ["alpha", "lam", "epsilon", "scatter", "class_weight"]
+        others += [] if self.parents is None else ["parents"]
         return ", ".join([f"statistic={statistic}", *(f"{name}={getattr(self, name)!r}" for name in others)])
 
     def _check_size(self, batch: CentredBatch) -> None:
         """Warn if the first batch is too small for its classes and dimensions; the last one of an epoch may be.
 
-        The rule counts samples, so batches with sample weights are not checked.
+        The rule counts samples, so batches with sample weights are not checked; it was not measured for subclasses
+        with parents.
         """
-        if self._checked or batch.weights is not None:
+        if self._checked or batch.weights is not None or self.parents is not None:
             return
         self._checked = True
         counts, dims = batch.counts.tolist(), batch.shape[1]
@@ -226,6 +241,7 @@ class RDLDALoss(DeepLDALoss):
         epsilon: float = 1.0,
         scatter: Scatter = "pooled",
         class_weight: ClassWeight = None,
+        parents: Sequence[int] | None = None,
         process_group: ProcessGroup | None = None,
     ) -> None:
         super().__init__(
@@ -235,6 +251,7 @@ class RDLDALoss(DeepLDALoss):
             epsilon=epsilon,
             scatter=scatter,
             class_weight=class_weight,
+            parents=parents,
             process_group=process_group,
         )
 
@@ -253,6 +270,7 @@ class DLDALoss(DeepLDALoss):
         epsilon: float = 1.0,
         scatter: Scatter = "pooled",
         class_weight: ClassWeight = None,
+        parents: Sequence[int] | None = None,
         process_group: ProcessGroup | None = None,
     ) -> None:
         super().__init__(
@@ -262,6 +280,7 @@ class DLDALoss(DeepLDALoss):
             epsilon=epsilon,
             scatter=scatter,
             class_weight=class_weight,
+            parents=parents,
             process_group=process_group,
         )
 
@@ -277,6 +296,7 @@ def deep_lda_loss(
     epsilon: float = 1.0,
     scatter: Scatter = "pooled",
     class_weight: ClassWeight = None,
+    parents: Sequence[int] | None = None,
     sample_weight: Tensor | None = None,
     process_group: ProcessGroup | None = None,
 ) -> Tensor:
@@ -292,6 +312,7 @@ def deep_lda_loss(
         epsilon=epsilon,
         scatter=scatter,
         class_weight=class_weight,
+        parents=parents,
         process_group=process_group,
     )
     return criterion.forward(features, labels, sample_weight)

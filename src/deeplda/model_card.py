@@ -13,6 +13,7 @@ from deeplda.errors import InputError, unreadable
 from deeplda.io import read_small
 from deeplda.networks.layers import Head
 from deeplda.networks.registry import Architecture
+from deeplda.networks.whitened_output import Outputs
 from deeplda.subclasses import SubclassMap
 
 PredictorName = Literal["hyperplanes", "nearest_mean", "classic_lda", "softmax"]
@@ -30,7 +31,7 @@ class ModelCard(BaseModel):
         network: the name of a built-in network, or "module.path:callable" for your own code.
         width: the factor by which the network's hidden channel counts are scaled.
         embedding_dim: the width of the embedding.
-        head, logit_scale: the output layer of a built-in network, as in `build_network`.
+        head, logit_scale, outputs: the output layers of a built-in network, as in `build_network`.
         hidden_layer_sizes, dropout: the hidden layers of "mlp", as in `build_network`.
         sample_shape: the shape of one sample, (features,) or (channels, height, width).
         class_names: the class names, in the order of the class numbers.
@@ -50,6 +51,7 @@ class ModelCard(BaseModel):
     embedding_dim: int = Field(ge=1)
     head: Head | None = None
     logit_scale: float = Field(1.0, gt=0, allow_inf_nan=False)
+    outputs: Outputs | None = None
     hidden_layer_sizes: tuple[Annotated[int, Field(ge=1, lt=2**31)], ...] | None = None
     dropout: float | None = Field(None, ge=0, lt=1)
     sample_shape: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1, max_length=3)
@@ -83,6 +85,7 @@ class ModelCard(BaseModel):
             "width": self.width,
             "head": self.head,
             "logit_scale": self.logit_scale,
+            "outputs": self.outputs,
             "hidden_layer_sizes": self.hidden_layer_sizes,
             "dropout": self.dropout,
         }

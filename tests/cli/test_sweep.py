@@ -135,24 +135,35 @@ def test_a_search(sweep):
     assert set(found["best"]["settings"]) == {"alpha", "lam", "learning_rate", "statistic"}
 
 
-@pytest.mark.parametrize("table", [1, 2, 3])
+@pytest.mark.parametrize("table", ["stl10", "cifar10", "subclasses"])
 def test_the_papers_tables(defined, table):
-    folder, definition = defined("--table", str(table))
-    assert folder == f"sweeps/table{table}"
+    folder, definition = defined("--table", table)
+    assert folder == f"sweeps/table-{table}"
     assert definition == paper_table(table, "full")
-    folder, definition = defined("--table", str(table), "--scale", "quick", "--seeds", "5")
-    assert folder == f"sweeps/table{table}-quick"
+    folder, definition = defined("--table", table, "--scale", "quick", "--seeds", "5")
+    assert folder == f"sweeps/table-{table}-quick"
     (grid,) = paper_table(table, "quick").grids
     assert definition.grids == (grid | {"seed": [5]},)
     assert definition.scale == "quick"
 
 
+@pytest.mark.parametrize(("number", "name"), [("1", "stl10"), ("2", "cifar10"), ("3", "subclasses")])
+def test_numbers_are_old_names_of_the_tables(defined, capsys, number, name):
+    assert defined("--table", number) == defined("--table", name)
+    assert f"note: --table {number} is deprecated, use --table {name}" in capsys.readouterr().err
+
+
+def test_stl10_at_the_papers_length(defined):
+    folder, definition = defined("--table", "stl10", "--scale", "long")
+    assert (folder, definition) == ("sweeps/table-stl10-long", paper_table("stl10", "long"))
+
+
 def test_a_table_with_other_settings_is_marked(defined):
-    assert defined("--table", "2", "--device", "cpu")[1].scale == "full"
-    folder, definition = defined("--table", "2", "--epochs", "3")
-    assert (folder, definition.scale) == ("sweeps/table2-changed", "changed")
+    assert defined("--table", "cifar10", "--device", "cpu")[1].scale == "full"
+    folder, definition = defined("--table", "cifar10", "--epochs", "3")
+    assert (folder, definition.scale) == ("sweeps/table-cifar10-changed", "changed")
     assert definition.settings["epochs"] == 3
-    assert defined("--table", "2", "--scale", "quick", "--epochs", "3")[1].scale == "changed"
+    assert defined("--table", "cifar10", "--scale", "quick", "--epochs", "3")[1].scale == "changed"
 
 
 def test_arguments_make_the_definition(defined, tmp_path):
@@ -185,8 +196,8 @@ def test_arguments_make_the_definition(defined, tmp_path):
         (("--recipe", "quick", "--objectives", "lda,rdlda"), {("lda", "pillai"), ("rdlda", "smallest")}),
         (("--statistic", "hotelling", "--objectives", "lda,rdlda"), {("lda", "hotelling"), ("rdlda", "hotelling")}),
         (("--recipe", "quick", "--statistic", "wilks", "--objectives", "rdlda,cce"), {("rdlda", "wilks")}),
-        (("--table", "2", "--objectives", "lda,rdlda,cce"), {("lda", "wilks"), ("rdlda", "smallest")}),
-        (("--table", "2", "--statistic", "wilks"), {("rdlda", "wilks")}),
+        (("--table", "cifar10", "--objectives", "lda,rdlda,cce"), {("lda", "wilks"), ("rdlda", "smallest")}),
+        (("--table", "cifar10", "--statistic", "wilks"), {("rdlda", "wilks")}),
     ],
 )
 def test_the_statistic_of_each_objective(defined, arguments, expected):
@@ -255,10 +266,11 @@ def test_a_search_with_the_scatters_of_dorfer(defined):
         (("--objectives", "rdlda,ccee"), "objectives contains 'ccee'"),
         (("--objectives", "cce", "--alphas", "0"), "--alphas applies only to lda, rdlda and joint"),
         (("--workers", "0"), "workers is 0"),
-        (("--table", "4"), "Choose from: 1, 2, 3"),
+        (("--table", "4"), "stl10"),
+        (("--table", "cifar10", "--scale", "long"), "table cifar10 has no scale long: use --scale quick"),
         (("--scale", "quick"), "needs --table"),
-        (("cifar10", "--table", "2"), "omit data cifar10"),
-        (("--table", "2", "--search", "3"), "omit search 3"),
+        (("cifar10", "--table", "cifar10"), "omit data cifar10"),
+        (("--table", "cifar10", "--search", "3"), "omit search 3"),
         (("--search", "0"), "search"),
         (("--search", "3", "--alphas", "0"), "a search has no axis alpha"),
         (("--search", "3", "--seeds", "0,1"), "a search uses a single seed"),

@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from deeplda import DeepLDALoss
 from deeplda.core.large_batch import large_batch_backward
+from deeplda.networks import WhitenedOutput
 from deeplda.training.config import FitConfig
 from deeplda.training.criteria import build_criterion
 from deeplda.training.parallel import World
@@ -159,6 +160,32 @@ def gradient_exchanges(h: Array, y: Array, chunk_size: int) -> int:
     model.register_comm_hook(None, counted)
     large_batch_backward(model, DeepLDALoss(), torch.from_numpy(h), torch.from_numpy(y), chunk_size=chunk_size)
     return len(exchanged)
+
+
+def whitened(h: Array, y: Array, alpha: float) -> tuple[float, Array, list[Array]]:
+    """Return the loss of whitened outputs, its gradient at the rank's rows, and the running statistics."""
+    layer, rows = WhitenedOutput(h.shape[1]).double(), torch.from_numpy(h).requires_grad_()
+    value = DeepLDALoss(alpha=alpha)(layer(rows), torch.from_numpy(y))
+    value.backward()
+    return value.item(), rows.grad.numpy(), [layer.mean.numpy(), layer.covariance.numpy()]
+
+
+def train_whitened(batches: list[tuple[Array, Array]]) -> Array:
+    """Return the parameters after a step on each batch, of a network with whitened outputs; with DDP if ranks exist."""
+    model = nn.Sequential(network(), WhitenedOutput(4).double())
+    model = DistributedDataParallel(model, broadcast_buffers=False) if dist.is_initialized() else model
+    criterion, optimizer = DeepLDALoss(alpha=0.6), torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    for h, y in batches:
+        optimizer.zero_grad()
+        criterion(model(torch.from_numpy(h)), torch.from_numpy(y)).backward()
+        optimizer.step()
+    return nn.utils.parameters_to_vector(model.parameters()).detach().numpy()
+
+
+def whitened_alone(h: Array) -> Array:
+    layer = WhitenedOutput(h.shape[1]).double()
+    layer.local = True
+    return layer(torch.from_numpy(h)).numpy()
 
 
 def criterion(

@@ -235,7 +235,12 @@ def bad_batches():
             ValueError,
             "a different dtype on rank 1 than on rank 0",
         ),
-        "one class": ((h, y * 0 + 7), (h, y * 0 + 7), ValueError, "all .* labels are 7, need at least two classes"),
+        "one class": (
+            (h, y * 0 + 7),
+            (h, y * 0 + 7),
+            ValueError,
+            "all .* samples belong to class 7, need at least two classes",
+        ),
         "empty": ((h[:0], y[:0]), (h[:0], y[:0]), ValueError, r"features has shape \(0, 6\) on every rank"),
     }
 

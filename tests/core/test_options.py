@@ -72,7 +72,7 @@ def test_arrays_that_are_not_dense():
 
 @pytest.mark.parametrize("call", [DeepLDALoss(), discriminant_eigenvalues])
 def test_one_class_alone(call):
-    with pytest.raises(ValueError, match="all 6 labels are 4, need at least two classes in a batch"):
+    with pytest.raises(ValueError, match="all 6 samples belong to class 4, need at least two classes in a batch"):
         call(H, torch.full((6,), 4))
 
 

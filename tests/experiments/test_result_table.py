@@ -5,6 +5,7 @@ import io
 import json
 
 import pytest
+from scipy.stats import ttest_rel
 
 from deeplda.errors import InputError
 from deeplda.experiments.result_table import format_table, result_table
@@ -43,7 +44,7 @@ def quick(tmp_path):
     """CIFAR-10 at quick scale; by test accuracy alpha 0 is best, by validation alpha 0.6."""
     sweep = start(
         tmp_path / "table2-quick",
-        table=2,
+        table="cifar10",
         scale="quick",
         settings={"data": "cifar10", "epochs": 4},
         grid={"objective": ["rdlda", "cce"], "alpha": [0.0, 0.6, 1.0], "seed": [0, 1, 2]},
@@ -109,7 +110,7 @@ def test_a_row_with_fewer_seeds_is_not_chosen(tmp_path):
 def test_subclasses_are_compared_with_the_same_number_and_with_none(tmp_path):
     sweep = start(
         tmp_path / "s",
-        table=3,
+        table="subclasses",
         scale="changed",
         settings={"data": "cifar10"},
         grid={"objective": ["rdlda", "cce"], "subclasses": [1, 2], "alpha": [0.7, 1.0], "seed": [0, 1]},
@@ -196,7 +197,7 @@ def test_json(quick):
 def test_a_note_says_how_to_read_the_papers_numbers(tmp_path, scale, words):
     sweep = start(
         tmp_path / "s",
-        table=1 if scale else None,
+        table="stl10" if scale else None,
         scale=scale,
         settings={"data": "stl10", "objective": "rdlda"},
         grid={"alpha": [0.2]},
@@ -266,7 +267,10 @@ def test_a_baseline_that_shares_an_axis_is_preferred(tmp_path):
 
 def test_the_note_on_the_paper_follows_the_data(tmp_path):
     sweep = start(
-        tmp_path / "s", table=2, settings={"data": "stl10"}, grid={"objective": ["rdlda"], "alpha": [0.2], "seed": [0]}
+        tmp_path / "s",
+        table="cifar10",
+        settings={"data": "stl10"},
+        grid={"objective": ["rdlda"], "alpha": [0.2], "seed": [0]},
     )
     finish(sweep, "rdlda-alpha0.2-seed0", 0.5, 0.5)
     assert any("150" in note for note in result_table(read_results(sweep)).notes)
@@ -367,3 +371,70 @@ def test_scores_of_the_probabilities_stand_behind_the_accuracies(finished):
 def test_runs_of_early_versions_have_no_such_scores(quick):
     table = format_table(result_table(read_results(quick)), "text")
     assert "log loss" not in table
+
+
+def column(sweep, predictor):
+    found = result_table(read_results(sweep)).rows
+    return {row.group.label: row.group.test[predictor] for row in found if predictor in row.test}
+
+
+def test_the_winner_is_bold_only_if_every_interval_is_above_zero(quick, tmp_path):
+    """SciPy's paired t-test at 5 % gives the same intervals."""
+    by_setting = column(quick, "hyperplanes")
+    ours = by_setting.pop("RDLDA alpha=0")
+    for theirs in by_setting.values():
+        interval = ttest_rel(list(ours.values()), list(theirs.values())).confidence_interval(0.95)
+        assert interval.low > 0
+    shown = format_table(result_table(read_results(quick)), "markdown")
+    assert "**90.20 ± 0.20** | 91.86" in shown
+    # One bold number for each of the three LDA predictors; softmax has only one row to compare.
+    assert shown.count("**") == 2 * 3
+    assert format_table(result_table(read_results(quick)), "text").count("*") == 2
+
+    unclear = start(tmp_path / "s", grid={"objective": ["rdlda"], "alpha": [0.0, 0.5, 1.0], "seed": [0, 1, 2]})
+    for seed in range(3):
+        finish(unclear, f"rdlda-alpha0-seed{seed}", 0.9, 0.50 + 0.01 * seed)
+        finish(unclear, f"rdlda-alpha0.5-seed{seed}", 0.9, 0.90 + 0.001 * seed)
+        finish(unclear, f"rdlda-alpha1-seed{seed}", 0.9, 0.90 + 0.001 * (2 - seed) - 0.0005)
+    by_setting = column(unclear, "hyperplanes")
+    best, second = (list(by_setting[name].values()) for name in ("RDLDA alpha=0.5", "DLDA (alpha=1)"))
+    assert ttest_rel(best, second).confidence_interval(0.95).low < 0
+    assert "**" not in format_table(result_table(read_results(unclear)), "markdown")
+
+
+def test_latex_has_a_row_for_every_setting(quick):
+    shown = format_table(result_table(read_results(quick)), "latex")
+    comments = [line for line in shown.splitlines() if line.startswith("%")]
+    start, top, heads, middle, *body, bottom, end = [line for line in shown.splitlines() if not line.startswith("%")]
+    assert (top, middle, bottom, end) == (r"\toprule", r"\midrule", r"\bottomrule", r"\end{tabular}")
+    columns = heads.removesuffix(" \\\\").split(" & ")
+    assert start == rf"\begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}"
+    settings = ["RDLDA alpha=0", "RDLDA alpha=0.6 *", "DLDA (alpha=1)", "cross-entropy"]
+    assert [line.split(" & ")[0] for line in body] == settings
+    for line in body:
+        assert len(line.removesuffix(" \\\\").split(" & ")) == len(columns)
+    assert r"\textbf{90.20 $\pm$ 0.20} & 91.86" in body[0]
+    assert shown.count(r"\textbf") == 3
+    assert any("the paper used DorferNet" in line for line in comments)
+
+
+def test_latex_escapes_what_has_a_meaning_there(tmp_path):
+    axes = {"objective": ["rdlda"], "alpha": [1.0], "network": ["a_b&c%d#{e}~^$:f"], "seed": [0]}
+    sweep = start(tmp_path / "s", grid=axes)
+    finish(sweep, next(iter(SweepDefinition.read(sweep / "sweep.toml").trials())), 0.9, 0.9)
+    shown = format_table(result_table(read_results(sweep)), "latex")
+    row = next(line for line in shown.splitlines() if line.startswith("DLDA"))
+    assert r"network=a\_b\&c\%d\#\{e\}\textasciitilde{}\textasciicircum{}\$:f *" in row
+
+
+def test_unsplit_classes_are_the_baseline_of_every_kind_of_subclasses(tmp_path):
+    shared = {"objective": ["lda"], "alpha": [1.0], "seed": [0, 1]}
+    split = {"subclasses": [2], "subclass_between": ["all", "classes"], "recluster": [1]}
+    sweep = start(tmp_path / "s", grid=[shared, shared | split])
+    names = list(SweepDefinition.read(sweep / "sweep.toml").trials())
+    assert len(names) == 6
+    for place, name in enumerate(names):
+        finish(sweep, name, 0.9, 0.9 + place / 1000)
+    found = {label: row.against["unsplit"].label for label, row in rows(sweep).items() if "unsplit" in row.against}
+    between = [f"LDA wilks, k=2, subclass_between={kind}, recluster=1" for kind in ("all", "classes")]
+    assert found == dict.fromkeys(between, "LDA wilks")

@@ -20,13 +20,11 @@ def grid(**axes):
     return SweepDefinition(grid=axes)
 
 
-@pytest.mark.parametrize(
-    ("number", "data", "batch_size", "flip"), [(1, "stl10", 150, False), (2, "cifar10", 1000, True)]
-)
+@pytest.mark.parametrize(("data", "batch_size", "flip"), [("stl10", 150, False), ("cifar10", 1000, True)])
 @pytest.mark.parametrize(("scale", "alphas"), [("full", TENTHS), ("quick", FIFTHS)])
-def test_tables_1_and_2(number, data, batch_size, flip, scale, alphas):
-    definition = paper_table(number, scale)
-    assert (definition.table, definition.scale, definition.data) == (number, scale, data)
+def test_tables_of_one_data_set(data, batch_size, flip, scale, alphas):
+    definition = paper_table(data, scale)
+    assert (definition.table, definition.scale, definition.data) == (data, scale, data)
     trials = definition.trials()
     expected = [("rdlda", alpha, seed) for seed in range(3) for alpha in alphas] + [("cce", None, s) for s in range(3)]
     found = [(own["objective"], own.get("alpha"), own["seed"]) for own in trials.values()]
@@ -45,9 +43,9 @@ def test_tables_1_and_2(number, data, batch_size, flip, scale, alphas):
 @pytest.mark.parametrize(
     ("scale", "alphas", "splits", "cross_entropy"), [("full", TENTHS, [2, 3, 4], 0), ("quick", FIFTHS, [1, 2, 3, 4], 3)]
 )
-def test_table_3(scale, alphas, splits, cross_entropy):
-    definition = paper_table(3, scale)
-    assert (definition.table, definition.scale, definition.data) == (3, scale, "cifar10")
+def test_table_of_subclasses(scale, alphas, splits, cross_entropy):
+    definition = paper_table("subclasses", scale)
+    assert (definition.table, definition.scale, definition.data) == ("subclasses", scale, "cifar10")
     trials = list(definition.trials().values())
     found = {(own["alpha"], own["subclasses"], own["seed"]) for own in trials if own["objective"] == "rdlda"}
     assert found == {(alpha, k, seed) for alpha in alphas for k in splits for seed in range(3)}
@@ -220,7 +218,7 @@ def test_the_trials_of_a_search_are_numbered():
 def test_written_and_read_again(tmp_path):
     file = tmp_path / "sweep.toml"
     for definition in (
-        paper_table(2, "quick"),
+        paper_table("cifar10", "quick"),
         SweepDefinition(settings={"data": 'odd "name"\x7f', "flip": True, "lam": 1e-5}, search={"trials": 2}),
         SweepDefinition(storage="postgresql+psycopg://host/db", grid={"seed": [0]}),
         SweepDefinition(grid=[{"alpha": [0.5], "seed": [0]}, {"objective": ["cce"]}]),
@@ -329,3 +327,24 @@ def test_a_password_in_the_file_is_rejected_and_not_shown(tmp_path):
     with pytest.raises(InputError, match="omit them from the file") as error:
         SweepDefinition.read(file)
     assert "secret" not in str(error.value)
+
+
+def test_stl10_at_the_papers_length_has_its_schedule():
+    long, full = paper_table("stl10", "long"), paper_table("stl10", "full")
+    trials = long.trials()
+    assert {(own["objective"], own.get("alpha")) for own in trials.values()} == {
+        ("rdlda", 0.0), ("rdlda", 0.6), ("rdlda", 1.0), ("cce", None),
+    }  # fmt: skip
+    assert trials.keys() <= full.trials().keys()
+    for name, own in trials.items():
+        ours, papers = long.config(own), full.config(full.trials()[name])
+        changed = {key for key in type(ours).model_fields if getattr(ours, key) != getattr(papers, key)}
+        assert changed == {"width", "image_size", "evaluate_every"}
+        assert (ours.width, ours.image_size, ours.evaluate_every, ours.epochs) == (0.25, 32, 5, 400)
+
+
+def test_tables_have_the_numbers_of_earlier_files():
+    for number, name in ((1, "stl10"), (2, "cifar10"), (3, "subclasses")):
+        assert SweepDefinition.parse({"table": number, "grid": {"seed": [0]}}, "x").table == name
+    with pytest.raises(InputError, match="table is 4"):
+        SweepDefinition.parse({"table": 4, "grid": {"seed": [0]}}, "x")

@@ -32,7 +32,6 @@ SUMMARY = {"kind": "summary", "epochs": 1, "best_epoch": 1, "seconds": 1.0, "tes
         b'{"kind": "epoch"}',
         json.dumps(row(True)).encode(),
         json.dumps(row(2, loss="small")).encode(),
-        json.dumps(row(2, validation=None)).encode(),
         json.dumps(row(2, eigenvalues=[])).encode(),
         json.dumps(row(2, validation={"accuracy": float("nan")})).encode(),
         json.dumps(row(2, steps=0)).encode(),

@@ -52,7 +52,7 @@ _COMMANDS = {
     "network": ("Show the layers, shapes, parameters and FLOPs of a network.", "dorfernet --input 3x96x96"),
     "sweep": (
         "Run a grid, a search or one of the paper's tables, with any number of workers.",
-        "--table 2 --scale quick --workers 2",
+        "--table cifar10 --scale quick --workers 2",
     ),
     "table": ("Show the results of a sweep next to the paper's numbers.", "sweeps/table2-quick --format markdown"),
 }

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 
 from cyclopts import Parameter
 
@@ -14,17 +15,17 @@ from deeplda.cli.shared_options import DataSource, Json, OutputPath, Quiet, Reci
 from deeplda.errors import InputError, StoppedError, TrainingError, code_not_run
 from deeplda.extras import require
 from deeplda.printing import say, say_json
-from deeplda.training.config import LDA_OBJECTIVES, Objective, TrainConfig, merged, with_absolute_paths
+from deeplda.training.config import HOW_TO_RUN, LDA_OBJECTIVES, Objective, TrainConfig, merged, with_absolute_paths
 
 if TYPE_CHECKING:
-    from deeplda.experiments.sweep_definition import Grid, SweepDefinition, TrialSettings
+    from deeplda.experiments.sweep_definition import Grid, PaperTable, SweepDefinition, TrialSettings
     from deeplda.experiments.sweep_folder import Sweep
 
 _TENTHS = "0,0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,1"
+# The scales of the paper's tables; `sweep_definition` is imported only when a sweep runs.
+Scale = Literal["full", "long", "quick"]
 # The order of the axes in a grid.
 _AXES = ("objective", "subclasses", "statistic", "alpha", "seed")
-# Settings that determine where and how a trial runs, but not its result.
-_HOW_TO_RUN = {"data_dir", "device", "checkpoint_seconds", "skip_unreadable", "strict"}
 
 
 class SharedSettings(TrainConfig):
@@ -41,12 +42,18 @@ def sweep(
     /,
     *,
     table: Annotated[
-        Literal[1, 2, 3] | None,
-        Parameter(help="Reproduce one of the paper's tables: 1 (STL-10), 2 (CIFAR-10) or 3 (subclasses)."),
+        Literal["stl10", "cifar10", "subclasses", "1", "2", "3"] | None,
+        Parameter(
+            help="Reproduce one of the paper's tables: stl10, cifar10 or subclasses (on CIFAR-10). The numbers 1 to 3 "
+            "are deprecated names of these."
+        ),
     ] = None,
     scale: Annotated[
-        Literal["full", "quick"] | None,
-        Parameter(help="Scale of --table; quick uses a narrower network, fewer epochs and fewer values of alpha."),
+        Scale | None,
+        Parameter(
+            help="Scale of --table. quick: a narrower network, fewer epochs and fewer values of alpha; long (only "
+            "stl10): the paper's schedule of 400 epochs, with a narrower network and images of 32 pixels."
+        ),
     ] = None,
     objectives: Annotated[
         str | None,
@@ -88,7 +95,7 @@ def sweep(
 
     For a folder or an .npz file of images, without --recipe and --epochs, the settings depend on the images.
 
-    Examples: deeplda sweep cifar10 --recipe quick --alphas 0,0.5,1 --workers 2;  deeplda sweep --table 2 --scale quick
+    Examples: deeplda sweep cifar10 --recipe quick --alphas 0,0.5,1;  deeplda sweep --table cifar10 --scale quick
     """
     require("sweep", "sweep")
     if workers < 1:
@@ -112,7 +119,7 @@ def sweep(
         for name, value in {"data": data, "recipe": recipe, "search": search}.items():
             if value is not None:
                 raise InputError(f"--table {table} has its own data and settings: omit {name} {value}")
-        definition = _paper_sweep(table, scale or "full", chosen, axes)
+        definition = _paper_sweep(_named_table(table), scale or "full", chosen, axes)
     elif scale is not None:
         raise InputError(
             f"--scale {scale} needs --table: pass --table, or choose settings such as --width and --epochs"
@@ -156,16 +163,25 @@ def _objective(text: str) -> str:
     return text
 
 
-def _paper_sweep(
-    table: Literal[1, 2, 3], scale: Literal["full", "quick"], chosen: TrialSettings, axes: Grid
-) -> SweepDefinition:
+def _named_table(given: str) -> PaperTable:
+    """Return the name of a table, and print a note if it was given by a number."""
+    from deeplda.experiments.sweep_definition import NUMBERED_TABLES
+
+    if not given.isdecimal():
+        return cast("PaperTable", given)
+    name = NUMBERED_TABLES[int(given)]
+    say(f"note: --table {given} is deprecated, use --table {name}", file=sys.stderr)
+    return name
+
+
+def _paper_sweep(table: PaperTable, scale: Scale, chosen: TrialSettings, axes: Grid) -> SweepDefinition:
     """Return the sweep for one of the paper's tables, with the given axes and settings replaced."""
     from deeplda.experiments.sweep_definition import paper_table
 
     there = paper_table(table, scale)
     (grid,) = there.grids
     settings = with_absolute_paths({**there.settings, **chosen})
-    changed = {"scale": "changed"} if chosen.keys() - _HOW_TO_RUN else {}
+    changed = {"scale": "changed"} if chosen.keys() - HOW_TO_RUN else {}
     return there.model_copy(update={"settings": settings, "grids": (grid | axes,), **changed})
 
 
@@ -227,7 +243,7 @@ def _search(base: TrialSettings, chosen: TrialSettings, axes: Grid, trials: int)
 def _default_name(definition: SweepDefinition) -> str:
     """Return a folder name that depends only on the definition, so that the same command finds it again."""
     if definition.table is not None:
-        return f"table{definition.table}" + ("" if definition.scale == "full" else f"-{definition.scale}")
+        return f"table-{definition.table}" + ("" if definition.scale == "full" else f"-{definition.scale}")
     stem = Path(definition.data).stem
     return f"{stem}-search" if definition.search else stem
 
@@ -304,6 +320,8 @@ def _conclude(sweep: Sweep, *, stopped: bool, as_json: bool) -> None:
     else:
         if sweep.definition.scale == "quick":
             say("QUICK SCALE: a narrower network, fewer epochs and a smaller grid than in the paper")
+        if sweep.definition.scale == "long":
+            say("LONG SCALE: the paper's schedule, with a narrower network, smaller images and a smaller grid")
         for line in summary_lines(status):
             say(line)
         if elsewhere := sum(not sweep.run_folder(name).exists() for name in status.done):

@@ -13,11 +13,12 @@ from deeplda.printing import printable_lines, say, say_lines
 
 
 def table(
-    sweep: Annotated[InputPath, Parameter(help="Folder of a sweep.")],
+    sweep: Annotated[InputPath, Parameter(help="Folder of a sweep, or of published results of one.")],
     /,
     *,
     format_: Annotated[
-        Literal["text", "markdown", "csv", "json"], Parameter(name="--format", help="Format of the table.")
+        Literal["text", "markdown", "latex", "csv", "json"],
+        Parameter(name="--format", help="Format of the table; latex needs the package booktabs."),
     ] = "text",
     output: Annotated[OutputPath | None, Parameter(help="File to write to. [default: stdout]")] = None,
 ) -> None:

@@ -11,6 +11,7 @@ from which the gradient with respect to row i of class c follows:
     2 weight unit within_c (h_i - mu_c) [alpha left' diag(signs) right + (1 - alpha) diag(left' diag(signs) right)]
     - 2 weight share_c centre_c diag(signs) right.
 
+With subclasses that have parents, mu_c in the first line is the mean of the row's subclass, and c its class elsewhere.
 If samples have weights, share_c is relative to the sum of those of class c, and the gradient of a row is multiplied by
 its weight.
 
@@ -44,7 +45,8 @@ def gradient_at_features(
     left, right, centre = _factors(problem, evaluation)
     narrow, twice = right.to(dtype), 2.0 * evaluation.weight
     rows = batch.rows if weights.within is None else batch.rows * batch.by_row(weights.within, dtype)
-    coefficients = (centre * weights.share).to(dtype).index_select(0, batch.class_of)
+    class_of = batch.class_of if problem.parent_of is None else problem.parent_of[batch.class_of]
+    coefficients = (centre * weights.share).to(dtype).index_select(0, class_of)
     coefficients.addmm_(rows, left.to(dtype).T, beta=-twice, alpha=twice * weights.unit * alpha)
     if weights.residual is not None:
         coefficients.addmm_(batch.rows * batch.by_row(weights.residual, dtype), narrow.T, alpha=-twice)

@@ -5,7 +5,7 @@ Settings and estimators both use these checks, and this module does not import t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -66,6 +66,30 @@ def check_unweighted(scatter: Scatter) -> None:
                 do="use scatter 'pooled' to weight samples",
             )
         )
+
+
+def checked_parents(parents: Iterable[int] | None, scatter: Scatter) -> tuple[int, ...] | None:
+    """Return the class of each subclass as integers, or None if labels are classes.
+
+    Raises ValueError unless all are >= 0 and `scatter` has a definition for subclasses, and TypeError unless they are
+    integers.
+    """
+    if parents is None:
+        return None
+    if scatter == "dorfer":
+        raise ValueError(
+            got(
+                "scatter is 'dorfer' but parents were given",
+                need="no parents, because this S_B is the difference of two covariances",
+                do="use scatter 'pooled' for classes with subclasses",
+            )
+        )
+    found = tuple(parents)
+    if not found or any(isinstance(parent, bool) or not isinstance(parent, Integral) for parent in found):
+        raise TypeError(got(f"parents is {parents!r}", need="an integer for each subclass", do="pass (0, 0, 1, 1)"))
+    if min(found) < 0:
+        raise ValueError(got(f"parents contains {min(found)}", need="class ids >= 0", do="renumber the classes"))
+    return tuple(map(int, found))
 
 
 def check_statistic(statistic: object, epsilon: float, scatter: Scatter) -> None:

@@ -3,17 +3,20 @@
 With S'_W = L L' and S_B = B' B, where B has one row per class, the C x C matrix (B L^-T)(B L^-T)' has the same
 eigenvalues. Apart from zeros, so does the d x d matrix (B L^-T)'(B L^-T). The smaller of the two is built. With
 alpha = 0, S'_W is diagonal, so L is stored as a vector and no factorisation is needed.
+
+If the labels are subclasses and their parents are given, S_W is within the subclasses and S_B between the classes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from deeplda.core.moments import CentredBatch, check_batch, full_precision, gram, weighted_samples
-from deeplda.core.options import ClassWeight, Scatter, check_regularisation, check_unweighted
+from deeplda.core.options import ClassWeight, Scatter, check_regularisation, check_unweighted, checked_parents
 from deeplda.core.statistics import LARGE, valid_eigenvalues
 from deeplda.errors import got
 
@@ -33,6 +36,7 @@ def discriminant_eigenvalues(
     lam: float = 1e-3,
     scatter: Scatter = "pooled",
     class_weight: ClassWeight = None,
+    parents: Sequence[int] | None = None,
     sample_weight: Tensor | None = None,
 ) -> Tensor:
     """Return the valid eigenvalues v of S_B e = v S'_W e: the top min(d, C - 1), ascending, float64.
@@ -42,11 +46,12 @@ def discriminant_eigenvalues(
     Raises ValueError or TypeError if an option or the batch is invalid.
     """
     check_regularisation(alpha, lam, scatter, class_weight)
+    parents = checked_parents(parents, scatter)
     features, labels, weights = weighted_samples(features, labels, sample_weight)
     check_batch(features, labels, weights)
     with full_precision(features):
         batch = CentredBatch.of(features, labels, weights)
-        problem = DiscriminantProblem.of(batch, alpha, lam, scatter, class_weight)
+        problem = DiscriminantProblem.of(batch, alpha, lam, scatter, class_weight, parents)
         return valid_eigenvalues(problem.matrix, problem.valid, problem.factor)
 
 
@@ -61,7 +66,7 @@ class ScatterWeights(NamedTuple):
         total: the sum of `between`.
         share: between_c / n_c, the weight of one sample in S_B: a number, or (C, 1) if it depends on the class.
         unit: a number.
-        within: (C,); None if all are 1.
+        within: (C,), or one for each subclass; None if all are 1.
         residual: (C,); None without "dorfer".
     """
 
@@ -88,6 +93,44 @@ class ScatterWeights(NamedTuple):
         return cls(counts * unit, total, unit, unit)
 
 
+class ClassMeans(NamedTuple):
+    """The classes between which S_B is computed: those of the batch, or the parents of its labels.
+
+    Attributes:
+        counts: (C,), the number of samples of each class, or the sum of their weights.
+        means: (C, d), the mean of each class.
+        parent_of: (S,), the position of the class of each of the batch's S labels; None if labels are classes.
+    """
+
+    counts: Tensor
+    means: Tensor
+    parent_of: Tensor | None
+
+    @classmethod
+    def of(cls, batch: CentredBatch, parents: Sequence[int] | None) -> ClassMeans:
+        """Compute the means of a batch's classes. Raises ValueError if it has only one, or a label without a parent."""
+        if parents is None:
+            classes, found = batch.classes, cls(batch.counts, batch.means, None)
+        else:
+            if int(batch.classes[-1]) >= len(parents):
+                raise ValueError(
+                    got(
+                        f"a label is {int(batch.classes[-1])}, but parents has {len(parents)} entries",
+                        need="a class for every label",
+                        do="pass the parents that belong to these subclasses",
+                    )
+                )
+            owners = torch.tensor(parents, device=batch.classes.device)[batch.classes]
+            classes, parent_of = torch.unique(owners, return_inverse=True)
+            counts = batch.counts.new_zeros(len(classes)).index_add_(0, parent_of, batch.counts)
+            # Differences from the first mean, so that an offset of the features costs no precision.
+            sums = (batch.means - batch.means[0]) * batch.counts[:, None]
+            totals = sums.new_zeros(len(classes), sums.shape[1]).index_add_(0, parent_of, sums)
+            found = cls(counts, batch.means[0] + totals / counts[:, None], parent_of)
+        check_classes(classes, batch.n)
+        return found
+
+
 class DiscriminantProblem(NamedTuple):
     """The eigenproblem S_B e = v S'_W e of one batch.
 
@@ -103,6 +146,7 @@ class DiscriminantProblem(NamedTuple):
         variances: (d,), the diagonal of S_W.
         ridge: the smallest value added to the diagonal of S_W, in units of the batch's scaled features.
         bound: an upper bound of the eigenvalues.
+        parent_of: (S,), the position of the class of each label of the batch; None if labels are classes.
     """
 
     matrix: Tensor
@@ -116,18 +160,27 @@ class DiscriminantProblem(NamedTuple):
     variances: Tensor
     ridge: float
     bound: float
+    parent_of: Tensor | None
 
     @classmethod
     def of(
-        cls, batch: CentredBatch, alpha: float, lam: float, scatter: Scatter, class_weight: ClassWeight
+        cls,
+        batch: CentredBatch,
+        alpha: float,
+        lam: float,
+        scatter: Scatter,
+        class_weight: ClassWeight,
+        parents: Sequence[int] | None = None,
     ) -> DiscriminantProblem:
-        _, d, c = batch.shape
-        check_classes(batch)
+        classes = ClassMeans.of(batch, parents)
+        c, d = classes.means.shape
         if batch.weights is not None:
             check_unweighted(scatter)
-        weights = ScatterWeights.of(batch.counts, batch.total, scatter, class_weight)
+        weights = ScatterWeights.of(classes.counts, batch.total, scatter, class_weight)
+        if weights.within is not None and classes.parent_of is not None:
+            weights = weights._replace(within=weights.within[classes.parent_of])
         # Means are relative to the first one, so that constant dimensions give exactly 0.
-        means = batch.means - batch.means[0]
+        means = classes.means - classes.means[0]
         roots = weights.between.sqrt()
         deviations = means.sub(weights.between @ means, alpha=1 / weights.total)
         between, most_spread = roots[:, None] * deviations, weights.total * (2 * batch.largest) ** 2
@@ -141,7 +194,20 @@ class DiscriminantProblem(NamedTuple):
             matrix = gram(whitened.T if by_class else whitened)
         # The largest eigenvalue of S_B is at most its trace, and the smallest of S'_W at least the ridge.
         bound, valid = d * most_spread / ridge, min(d, c - 1)
-        return cls(matrix, valid, by_class, root, deviations, roots, whitened, weights, variances, ridge, bound)
+        return cls(
+            matrix,
+            valid,
+            by_class,
+            root,
+            deviations,
+            roots,
+            whitened,
+            weights,
+            variances,
+            ridge,
+            bound,
+            classes.parent_of,
+        )
 
     @property
     def factor(self) -> Tensor | None:
@@ -170,13 +236,12 @@ def discriminant_vectors(between: Tensor, root: Tensor, count: int) -> tuple[Ten
     return values[-count:], right_solve(vectors[:, -count:].T, root, transpose=False)
 
 
-def check_classes(batch: CentredBatch) -> None:
-    """Raise ValueError if the batch has only one class."""
-    n, _, c = batch.shape
-    if c < 2:
+def check_classes(classes: Tensor, n: int) -> None:
+    """Raise ValueError if a batch of n samples has only one class, given its class ids (C,)."""
+    if len(classes) < 2:
         raise ValueError(
             got(
-                f"all {n} labels are {int(batch.classes[0])}",
+                f"all {n} samples belong to class {int(classes[0])}",
                 need="at least two classes in a batch",
                 do="use larger batches or StratifiedBatchSampler",
             )

@@ -21,8 +21,12 @@ class PublishedAccuracy(NamedTuple):
 
 
 class PublishedTable(NamedTuple):
-    """One of the paper's results tables; `settings` describes in words how its networks were trained."""
+    """One of the paper's results tables; `settings` describes in words how its networks were trained.
 
+    It is named by its data; `number` is its number in the paper, whose first table shows the network.
+    """
+
+    name: str
     number: int
     data: str
     settings: str
@@ -39,7 +43,7 @@ class OriginalDLDA(NamedTuple):
 
 @cache
 def published_tables() -> tuple[PublishedTable, ...]:
-    """Return the results tables, numbered from 1: STL-10, CIFAR-10, and CIFAR-10 with subclasses."""
+    """Return the results tables: stl10, cifar10, and subclasses, which is on CIFAR-10 as well."""
     tables = []
     for table in tomllib.loads(_FILE.read_text())["table"]:
         cells = tuple(
@@ -48,7 +52,7 @@ def published_tables() -> tuple[PublishedTable, ...]:
             for name in table["predictors"]
             if name in row
         )
-        tables.append(PublishedTable(table["number"], table["data"], table["settings"], cells))
+        tables.append(PublishedTable(table["name"], table["number"], table["data"], table["settings"], cells))
     return tuple(tables)
 
 

@@ -1,10 +1,11 @@
-"""The table of a sweep's results next to the paper's results, as text, Markdown, CSV or JSON.
+"""The table of a sweep's results next to the paper's results, as text, Markdown, LaTeX, CSV or JSON.
 
 It shows the mean and spread over seeds, the setting chosen by validation accuracy, and paired comparisons.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Literal
@@ -21,9 +22,18 @@ from deeplda.experiments.results import (
 )
 from deeplda.formatting import Spread
 from deeplda.printing import as_csv, as_json
-from deeplda.training.config import LDA_OBJECTIVES
+from deeplda.training.config import LDA_OBJECTIVES, SubclassSettings
 
-TableFormat = Literal["text", "markdown", "csv", "json"]
+TableFormat = Literal["text", "markdown", "latex", "csv", "json"]
+# Characters that have a meaning in LaTeX, and those that its default fonts lack.
+_LATEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}", "±": r"$\pm$",
+}  # fmt: skip
+_BOLD_NOTE = (
+    "bold: the highest mean of its column, if the 95 % interval of the paired difference from every other row, over "
+    "seeds, is above zero"
+)
 # Each group is compared with these groups, if the sweep has them: the same settings with alpha 1 (for the paper's
 # statistic, this is DLDA), cross-entropy, the same settings with the paper's statistic, and the same settings without
 # subclasses.
@@ -132,10 +142,15 @@ def _baselines(group: RunGroup, groups: tuple[RunGroup, ...]) -> dict[str, RunGr
         "dlda": [other for other in like(alpha=1) if other.other == group.other],
         "cce": [other for other in groups if other.objective == "cce"],
         "smallest": like(statistic="smallest"),
-        "unsplit": [other for other in like(subclasses=1) if other.other == group.other],
+        "unsplit": [other for other in like(subclasses=1) if _unsplit(other) == _unsplit(group)],
     }
     nearest = {name: _nearest(group, found) for name, found in candidates.items()}
     return {name: found for name, found in nearest.items() if found is not None}
+
+
+def _unsplit(group: RunGroup) -> dict[str, object]:
+    """Return the further settings of a group, except those that have a meaning only with subclasses."""
+    return {name: value for name, value in group.other.items() if name not in SubclassSettings.model_fields}
 
 
 def _kind(group: RunGroup) -> str:
@@ -159,10 +174,10 @@ def _nearest(group: RunGroup, candidates: list[RunGroup]) -> RunGroup | None:
 
 
 def _title(results: SweepResults) -> str:
-    table = results.definition.table
-    # The paper's first table shows the network, so its results tables start at 2.
-    what = f"the paper's Table {table + 1}, " if table else ""
-    scale = {"quick": ", QUICK SCALE", "changed": ", CHANGED SETTINGS"}.get(results.definition.scale or "", "")
+    number = next((table.number for table in published_tables() if table.name == results.definition.table), None)
+    what = f"the paper's Table {number}, " if number else ""
+    scales = {"quick": ", QUICK SCALE", "long": ", LONG SCALE", "changed": ", CHANGED SETTINGS"}
+    scale = scales.get(results.definition.scale or "", "")
     return f"{what}{results.definition.data}: test accuracy in %{scale}"
 
 
@@ -186,10 +201,11 @@ def _notes(results: SweepResults, rows: tuple[TableRow, ...]) -> tuple[str, ...]
 def _note_on_the_paper(results: SweepResults) -> str:
     data, table = results.definition.data, results.definition.table
     on_this_data = [found for found in published_tables() if found.data == data]
-    settings = next((found for found in on_this_data if found.number == table), on_this_data[0]).settings
+    settings = next((found for found in on_this_data if found.name == table), on_this_data[0]).settings
     ours = {
         "full": "these runs use the paper's settings",
         "quick": "these runs are at QUICK SCALE, with a narrower network and fewer epochs",
+        "long": "these runs are at LONG SCALE, with the paper's schedule, a narrower network and smaller images",
         "changed": "these runs use CHANGED SETTINGS",
     }.get(results.definition.scale or "", "these runs use different settings")
     note = f"the paper used {settings}; it gives one number per cell and no spread; {ours}"
@@ -201,7 +217,23 @@ def _note_on_the_paper(results: SweepResults) -> str:
 
 def format_table(table: ResultTable, style: TableFormat) -> str:
     """Return the table as text that ends in a newline."""
-    return {"text": _as_text, "markdown": _as_markdown, "csv": _as_csv, "json": _as_json}[style](table)
+    formats = {"text": _as_text, "markdown": _as_markdown, "latex": _as_latex, "csv": _as_csv, "json": _as_json}
+    return formats[style](table)
+
+
+def clear_winner(table: ResultTable, predictor: str) -> TableRow | None:
+    """Return the row with the highest mean test accuracy of a predictor, or None if that is not clear.
+
+    It is clear if the 95 % interval of the paired difference from every other row is above zero.
+    """
+    rows = [row for row in table.rows if predictor in row.test]
+    best = max(rows, key=lambda row: row.test[predictor].mean, default=None)
+    others = [row for row in rows if row is not best]
+    if best is None or not others:
+        return None
+    ours = best.group.test[predictor]
+    verdicts = (compare(ours, other.group.test[predictor]).verdict for other in others)
+    return best if all(verdict == "better" for verdict in verdicts) else None
 
 
 def _as_text(table: ResultTable) -> str:
@@ -217,18 +249,35 @@ def _as_text(table: ResultTable) -> str:
 
 
 def _as_markdown(table: ResultTable) -> str:
-    heads, rows = _cells(table)
+    heads, rows = _cells(table, bold="**{}**".format)
     rule = ["---", *("---:" for _ in heads[1:])]
     lines = ["| " + " | ".join(row) + " |" for row in [heads, rule, *rows]]
-    notes = [one_line(note).replace("*", r"\*") + "\n" for note in table.notes]
+    notes = [one_line(note).replace("*", r"\*") + "\n" for note in (*table.notes, _BOLD_NOTE)]
     sentences = [f"- {one_line(sentence)}" for sentence in table.sentences]
     return "\n".join([f"### {one_line(table.title)}", "", *lines, "", *notes, *sentences]).rstrip() + "\n"
 
 
-def _cells(table: ResultTable) -> tuple[list[str], list[list[str]]]:
+def _as_latex(table: ResultTable) -> str:
+    """Format the table as a tabular for the package booktabs, with the title and the notes as comments."""
+    heads, rows = _cells(table, escape=_escaped, bold=r"\textbf{{{}}}".format)
+    lines = [" & ".join(row) + r" \\" for row in [heads, *rows]]
+    comments = [f"% {one_line(text)}" for text in (table.title, *table.notes, _BOLD_NOTE, *table.sentences)]
+    start = rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}"
+    parts = [*comments, start, r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule", r"\end{tabular}"]
+    return "\n".join(parts) + "\n"
+
+
+def _escaped(text: str) -> str:
+    return "".join(_LATEX.get(character, character) for character in text)
+
+
+def _cells(
+    table: ResultTable, escape: Callable[[str], str] = str, bold: Callable[[str], str] = str
+) -> tuple[list[str], list[list[str]]]:
     """Return the headings and cells, with a column of the paper's results after each predictor that has any.
 
-    Their text is printable, because settings and names of predictors come from files that others may have written.
+    Their text is printable, because settings and names of predictors come from files that others may have written. It
+    is passed through `escape`, and the clear winner of each predictor also through `bold`.
     """
     in_paper = {name for row in table.rows for name in row.paper}
     heads = ["setting", "seeds", "validation"]
@@ -236,16 +285,21 @@ def _cells(table: ResultTable) -> tuple[list[str], list[list[str]]]:
         heads += [name.replace("_", " "), *(["paper"] if name in in_paper else [])]
     measured = [name for name in PROBABILITY_SCORES if any(name in row.probabilities for row in table.rows)]
     heads += [PROBABILITY_SCORES[name] for name in measured]
+    winners = {name: clear_winner(table, name) for name in table.predictors}
     rows = []
     for row in table.rows:
         cells = [row.group.label + (" *" if row.chosen else ""), str(row.validation.n), str(row.validation)]
+        emphasised = set[int]()
         for name in table.predictors:
+            if winners[name] is row:
+                emphasised.add(len(cells))
             cells.append(str(row.test.get(name, "")))
             if name in in_paper:
                 cells.append(percent_cell(row.paper.get(name)))
         cells += [row.probabilities[name].plain() if name in row.probabilities else "" for name in measured]
-        rows.append(cells)
-    return list(map(one_line, heads)), [list(map(one_line, row)) for row in rows]
+        shown = [escape(one_line(cell)) for cell in cells]
+        rows.append([bold(cell) if place in emphasised else cell for place, cell in enumerate(shown)])
+    return [escape(one_line(head)) for head in heads], rows
 
 
 def _settings(group: RunGroup) -> dict[str, object]:

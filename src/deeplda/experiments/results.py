@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import sqrt
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from deeplda.errors import InputError
 from deeplda.experiments.sweep_definition import SweepDefinition, TrialSettings, sweep_file
 from deeplda.formatting import counted, points
+from deeplda.io import read_small
 from deeplda.output_folder import OutputFolder
 from deeplda.printing import as_csv
-from deeplda.training.config import LDA_OBJECTIVES, Objective, RunConfig
+from deeplda.training.config import HOW_TO_RUN, LDA_OBJECTIVES, Objective, RunConfig
 from deeplda.training.metrics import EpochRow, Scores, SummaryRow
-from deeplda.training.run_folder import read_metrics, summary_row
+from deeplda.training.run_folder import has_model, read_metrics, recorded_summary
 
 # Trial settings that have their own attribute in RunGroup, and the seed, which distinguishes the runs in a group.
 _NAMED = ("objective", "alpha", "statistic", "subclasses", "seed")
@@ -28,7 +30,17 @@ _NO_SPREAD = 1e-9
 # Scores of the probabilities, by their names in `PredictorScores`, and their headings in tables.
 PROBABILITY_SCORES = {"log_loss": "log loss", "brier": "Brier", "ece": "ECE"}
 
+# Columns of trials.csv with scores other than the accuracy of a predictor.
+_SCORE_COLUMNS = {"test balanced", "test auc", "test log loss", "test brier", "test ece"}
+
 Verdict = Literal["better", "worse", "no significant difference", "not comparable"]
+
+
+class TrialScore(NamedTuple):
+    """The validation accuracy and training time of a trial."""
+
+    validation: float
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -92,26 +104,32 @@ class SweepResults:
 
 @dataclass(frozen=True)
 class _FinishedTrial:
-    """A finished trial; `other` contains its own settings except those that are attributes of RunGroup."""
+    """A finished trial, read from its run folder or from the sweep's trials.csv.
+
+    Attributes:
+        other: its own settings except those that are attributes of RunGroup.
+        cells: its results as in trials.csv, by column.
+        validation: the primary predictor's accuracy.
+        test: accuracy by predictor; the primary predictor comes first.
+        probabilities: the primary predictor's scores that measure its probabilities, as in RunGroup.
+        seconds: training time.
+    """
 
     run: Path
     config: RunConfig
     other: TrialSettings
-    summary: SummaryRow
-    validation: Scores
-    test: Scores
-
-    def test_accuracies(self) -> dict[str, float]:
-        """Return the accuracy by predictor; the primary predictor comes first."""
-        found = {name: scores.accuracy for name, scores in self.test.predictors.items()}
-        if augmented := self.summary.augmented_test:
-            kind, test = augmented
-            found |= {f"{name} {kind}": scores.accuracy for name, scores in test.predictors.items()}
-        return found
+    cells: dict[str, str]
+    validation: float
+    test: dict[str, float]
+    probabilities: dict[str, float]
+    seconds: float
 
 
 def read_results(folder: Path) -> SweepResults:
-    """Read the finished runs of a sweep. Raises InputError if it is not a sweep folder or has no finished run."""
+    """Read the finished trials of a sweep: their run folders, or else their rows in trials.csv.
+
+    Raises InputError if it is not a sweep folder or has no finished trial.
+    """
     file = sweep_file(folder)
     if not file.exists():
         do = "check the name, or run deeplda sweep first"
@@ -123,18 +141,30 @@ def read_results(folder: Path) -> SweepResults:
         new = _empty_group(trial)
         group = groups.setdefault(json.dumps([new.label, new.alpha, new.statistic, new.other]), new)
         seed = trial.config.seed
-        group.validation[seed] = trial.validation.accuracy
+        group.validation[seed] = trial.validation
         group.runs[seed] = trial.run
-        for name, accuracy in trial.test_accuracies().items():
+        for name, accuracy in trial.test.items():
             group.test.setdefault(name, {})[seed] = accuracy
-        deciding = next(iter(trial.test.predictors.values()))
-        for name in PROBABILITY_SCORES:
-            if (value := getattr(deciding, name)) is not None:
-                group.probabilities.setdefault(name, {})[seed] = value
+        for name, value in trial.probabilities.items():
+            group.probabilities.setdefault(name, {})[seed] = value
     if not finished:
         do = f"continue with deeplda sweep --sweep {folder}"
         raise InputError(f"{folder} has no finished trial from its {file.name}: {do}")
     return SweepResults(definition, tuple(groups.values()), len(finished), len(definition.trials()))
+
+
+def recorded_result(folder: Path, definition: SweepDefinition, name: str) -> TrialScore | None:
+    """Return the result of a trial that is recorded in the folder without its model, or None if it is not.
+
+    The record is a run folder whose model was removed, with the same settings, or a row of trials.csv.
+    """
+    own = definition.trials()[name]
+    if definition.search is not None or has_model(folder / "trials" / name):
+        return None
+    trial = _of_run(folder, definition, name, own) or _of_row(folder, definition, name, own, _rows(folder))
+    if trial is None or not _same_results(trial.config, definition.config(own)):
+        return None
+    return TrialScore(trial.validation, trial.seconds)
 
 
 def write_trials(folder: Path, definition: SweepDefinition) -> None:
@@ -146,7 +176,7 @@ def write_trials(folder: Path, definition: SweepDefinition) -> None:
     trials = list(_finished_trials(folder, definition))
     if not trials:
         return
-    rows = [(_settings_cells(trial), _result_cells(trial)) for trial in trials]
+    rows = [(_settings_cells(trial), trial.cells) for trial in trials]
     columns = dict.fromkeys(name for part in zip(*rows, strict=True) for cells in part for name in cells)
     with OutputFolder.open(folder) as output:
         output.write("trials.csv", as_csv(columns, [settings | results for settings, results in rows]))
@@ -158,16 +188,92 @@ def percent_cell(share: float | None, digits: int = 2) -> str:
 
 
 def _finished_trials(folder: Path, definition: SweepDefinition) -> Iterator[_FinishedTrial]:
+    """Yield the finished trials, from their run folders or, if a run folder is missing, from trials.csv."""
+    rows = _rows(folder)
     for name, own in definition.trials().items():
-        run = folder / "trials" / name
-        summary = summary_row(run)
-        if summary is None or not isinstance(summary.validation, Scores) or not isinstance(summary.test, Scores):
-            continue
-        config = RunConfig.read(run / "run.toml")
-        other: TrialSettings = {key: value for key, value in own.items() if key not in _NAMED}
-        if definition.search:
-            other = {"lam": config.lam, "learning_rate": config.learning_rate}
-        yield _FinishedTrial(run, config, other, summary, summary.validation, summary.test)
+        trial = _of_run(folder, definition, name, own) or _of_row(folder, definition, name, own, rows)
+        if trial is not None:
+            yield trial
+
+
+def _of_run(folder: Path, definition: SweepDefinition, name: str, own: TrialSettings) -> _FinishedTrial | None:
+    """Read a trial from its run folder, with or without a model; return None if it is missing or not finished."""
+    run = folder / "trials" / name
+    summary = recorded_summary(run)
+    if summary is None or not isinstance(summary.validation, Scores) or not isinstance(summary.test, Scores):
+        return None
+    config = RunConfig.read(run / "run.toml")
+    other = _other(own)
+    if definition.search:
+        other = {"lam": config.lam, "learning_rate": config.learning_rate}
+    deciding = next(iter(summary.test.predictors.values()))
+    found = {name: getattr(deciding, name) for name in PROBABILITY_SCORES}
+    probabilities = {name: value for name, value in found.items() if value is not None}
+    accuracies, seconds = _test_accuracies(summary), summary.seconds
+    cells = _result_cells(run, summary)
+    return _FinishedTrial(run, config, other, cells, summary.validation.accuracy, accuracies, probabilities, seconds)
+
+
+def _of_row(
+    folder: Path, definition: SweepDefinition, name: str, own: TrialSettings, rows: Mapping[str, Mapping[str, str]]
+) -> _FinishedTrial | None:
+    """Return a trial of a grid as in trials.csv, whose accuracies have two decimals; None if it has no such row."""
+    run, row = folder / "trials" / name, rows.get(name)
+    if row is None or definition.search or (run / "run.toml").exists():
+        return None
+    config, other = definition.config(own), _other(own)
+    names = {"trial", "objective", "seed", "alpha", "subclasses", "statistic", *other}
+    cells = {column: value for column, value in row.items() if value and column not in names}
+    try:
+        numbers = {column: float(value) for column, value in cells.items() if column != "eigenvalues"}
+    except ValueError:
+        raise InputError(f"{folder / 'trials.csv'} has text instead of a number for {name}: remove its row") from None
+    test = {
+        column.removeprefix("test "): numbers[column] / 100
+        for column in cells
+        if column.startswith("test ") and column not in _SCORE_COLUMNS
+    }
+    if "validation" not in numbers or not test:
+        return None
+    probabilities = {
+        score: numbers[f"test {score.replace('_', ' ')}"]
+        for score in PROBABILITY_SCORES
+        if f"test {score.replace('_', ' ')}" in numbers
+    }
+    accuracy, seconds = numbers["validation"] / 100, numbers.get("seconds", 0.0)
+    return _FinishedTrial(run, config, other, cells, accuracy, test, probabilities, seconds)
+
+
+def _rows(folder: Path) -> dict[str, dict[str, str]]:
+    """Return the rows of trials.csv by trial; empty if there is no such file. Raises InputError if it is not CSV."""
+    file = folder / "trials.csv"
+    if not file.exists():
+        return {}
+    try:
+        rows = list(csv.DictReader(read_small(file).decode().splitlines(), restval=""))
+        return {row["trial"]: row for row in rows if None not in row}
+    except (OSError, UnicodeDecodeError, csv.Error, KeyError):
+        raise InputError(f"{file} is not a table of trials: remove it, or restore it") from None
+
+
+def _other(own: TrialSettings) -> TrialSettings:
+    return {key: value for key, value in own.items() if key not in _NAMED}
+
+
+def _same_results(recorded: RunConfig, wanted: RunConfig) -> bool:
+    """Return whether two runs have the same settings, except those for where and how to run."""
+    ours, theirs = (config.model_dump(mode="json", exclude=HOW_TO_RUN) for config in (recorded, wanted))
+    return ours == theirs
+
+
+def _test_accuracies(summary: SummaryRow) -> dict[str, float]:
+    """Return the test accuracy by predictor; the primary predictor comes first."""
+    assert isinstance(summary.test, Scores)
+    found = {name: scores.accuracy for name, scores in summary.test.predictors.items()}
+    if augmented := summary.augmented_test:
+        kind, test = augmented
+        found |= {f"{name} {kind}": scores.accuracy for name, scores in test.predictors.items()}
+    return found
 
 
 def _empty_group(trial: _FinishedTrial) -> RunGroup:
@@ -189,19 +295,21 @@ def _settings_cells(trial: _FinishedTrial) -> TrialSettings:
     return cells | trial.other
 
 
-def _result_cells(trial: _FinishedTrial) -> dict[str, str]:
-    decides = next(iter(trial.test.predictors.values()))
+def _result_cells(run: Path, summary: SummaryRow) -> dict[str, str]:
+    assert isinstance(summary.validation, Scores)
+    assert isinstance(summary.test, Scores)
+    decides = next(iter(summary.test.predictors.values()))
     cells = {
-        "validation": percent_cell(trial.validation.accuracy),
+        "validation": percent_cell(summary.validation.accuracy),
         "test balanced": percent_cell(decides.balanced_accuracy),
         "test auc": "" if decides.auc is None else f"{decides.auc:.4f}",
         "test log loss": "" if decides.log_loss is None else f"{decides.log_loss:.4f}",
         "test brier": "" if decides.brier is None else f"{decides.brier:.4f}",
         "test ece": "" if decides.ece is None else f"{decides.ece:.4f}",
     }
-    cells |= {f"test {name}": percent_cell(accuracy) for name, accuracy in trial.test_accuracies().items()}
-    cells |= {"seconds": f"{trial.summary.seconds:.0f}", "pflop": f"{trial.summary.flops / 1e15:.3g}"}
-    spectra = [row.eigenvalues for row in read_metrics(trial.run) if isinstance(row, EpochRow) and row.eigenvalues]
+    cells |= {f"test {name}": percent_cell(accuracy) for name, accuracy in _test_accuracies(summary).items()}
+    cells |= {"seconds": f"{summary.seconds:.0f}", "pflop": f"{summary.flops / 1e15:.3g}"}
+    spectra = [row.eigenvalues for row in read_metrics(run) if isinstance(row, EpochRow) and row.eigenvalues]
     if spectra:
         cells["eigenvalues"] = " ".join(f"{value:.3g}" for value in spectra[-1])
     return cells

@@ -33,6 +33,12 @@ _LONGEST_NAME = 200
 # trained once, on classes.
 _WITHOUT_AXES: dict[object, set[str]] = {"dlda": {"alpha"}, "cce": {"subclasses"}, "gce": {"subclasses"}}
 
+# The paper's results tables by their data, and the scales at which they are defined; see paper_tables/.
+PaperTable = Literal["stl10", "cifar10", "subclasses"]
+Scale = Literal["full", "long", "quick"]
+# The tables by the numbers that they had before version 0.3.
+NUMBERED_TABLES: dict[object, PaperTable] = {1: "stl10", 2: "cifar10", 3: "subclasses"}
+
 _VALUES = str | bool | int | float | None
 # Settings by their names in run.toml, and the values on each axis of a grid.
 TrialSettings = dict[str, object]
@@ -52,9 +58,9 @@ class SweepDefinition(BaseModel):
     """One or more grids, or a search, together with the settings that all trials share.
 
     Attributes:
-        table: the number of the paper's table that this sweep reproduces.
-        scale: the scale of such a table: "full" is the paper's, "quick" is reduced, and "changed" means that the user
-            changed settings.
+        table: the paper's table that this sweep reproduces.
+        scale: the scale of such a table: "full" is the paper's, "long" has its schedule but a smaller network and
+            smaller images, "quick" is reduced, and "changed" means that the user changed settings.
         storage: URL, without user and password, of the database that holds the state of the trials, if there is one.
         settings: settings for all trials. If they include an objective, their alpha and statistic belong to it and do
             not apply to trials with a different objective.
@@ -63,12 +69,17 @@ class SweepDefinition(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    table: Literal[1, 2, 3] | None = None
-    scale: Literal["full", "quick", "changed"] | None = None
+    table: PaperTable | None = None
+    scale: Scale | Literal["changed"] | None = None
     storage: str | None = None
     settings: TrialSettings = {}
     grids: tuple[Grid, ...] = Field((), alias="grid")
     search: SearchPlan | None = None
+
+    @field_validator("table", mode="before")
+    @classmethod
+    def _named(cls, found: object) -> object:
+        return NUMBERED_TABLES.get(found, found) if isinstance(found, int) else found
 
     @field_validator("grids", mode="before")
     @classmethod
@@ -231,10 +242,12 @@ def sweep_file(folder: Path) -> Path:
     return folder / "sweep.toml"
 
 
-def paper_table(number: Literal[1, 2, 3], scale: Literal["full", "quick"]) -> SweepDefinition:
-    """Return the sweep for one of the paper's tables, at full scale or at a fraction of the cost."""
-    quick = "-quick" if scale == "quick" else ""
-    return SweepDefinition.read(Path(__file__).parent / "paper_tables" / f"table{number}{quick}.toml")
+def paper_table(name: PaperTable, scale: Scale) -> SweepDefinition:
+    """Return the sweep for one of the paper's tables. Raises InputError if it is not defined at this scale."""
+    file = Path(__file__).parent / "paper_tables" / f"{name}{'' if scale == 'full' else f'-{scale}'}.toml"
+    if not file.exists():
+        raise InputError(f"table {name} has no scale {scale}: use --scale quick, or omit --scale for the paper's")
+    return SweepDefinition.read(file)
 
 
 def trial_name(settings: TrialSettings) -> str:

@@ -20,6 +20,7 @@ from deeplda.networks.registry import (
     default_network,
 )
 from deeplda.networks.small import MLP, ConvNetSmall
+from deeplda.networks.whitened_output import WhitenedOutput
 
 __all__ = [
     "MLP",
@@ -34,6 +35,7 @@ __all__ = [
     "RowAutoencoder",
     "SmallAutoencoder",
     "StartsFromData",
+    "WhitenedOutput",
     "build_autoencoder",
     "build_network",
     "check_network",

@@ -15,6 +15,7 @@ from deeplda.networks.layers import (
     image_channels,
     scaled,
 )
+from deeplda.networks.whitened_output import Outputs, whitened_output
 
 
 class DorferNet(nn.Module):
@@ -34,6 +35,7 @@ class DorferNet(nn.Module):
         head: "normalised" (the default) is the paper's last section: a 1x1 convolution, batch normalisation, a ReLU and
             average pooling. "plain" is average pooling and a linear layer, the same map without normalisation and ReLU.
         logit_scale: factor for the outputs of a plain head.
+        outputs: "whitened" ends the network in a `WhitenedOutput`; by default, outputs are those of the head.
 
     Raises InputError if the samples are not images or are too small, if `width` leaves a layer without channels, if
     `embedding_dim` is less than 1, or if a logit scale is given for a normalised head.
@@ -51,6 +53,7 @@ class DorferNet(nn.Module):
         width: float = 1.0,
         head: Head | None = None,
         logit_scale: float = 1.0,
+        outputs: Outputs | None = None,
     ) -> None:
         super().__init__()
         channels = image_channels(sample_shape, network="dorfernet", least=self.least_side)
@@ -70,13 +73,14 @@ class DorferNet(nn.Module):
             if head == "plain"
             else nn.Sequential(*conv_bn_relu(c1024, embedding_dim, kernel=1, padding=0), *pooling)
         )
+        self.whitened = whitened_output(outputs, embedding_dim)
         he_initialise(self)
 
     def forward(self, images: Tensor) -> Tensor:
         """Map images (n, channels, height, width) to embeddings (n, embedding_dim)."""
         hidden = self.block3(self.block2(self.block1(images)))
         embeddings: Tensor = self.block6(self.block5(self.block4(hidden)))
-        return embeddings
+        return embeddings if self.whitened is None else self.whitened(embeddings)
 
 
 def pooled_blocks(channels: int, width: float) -> list[list[int]]:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from deeplda.networks.layers import Head, PlainHead, check_embedding_dim, checked_head, image_channels, scaled
+from deeplda.networks.whitened_output import Outputs, whitened_output
 
 # Weight of the newest batch in the running mean and variance. It is large because a short training run has few batches
 # in which to forget the early ones.
@@ -37,6 +38,7 @@ class FastNet(nn.Module):
         width: multiplier for the number of channels in the three groups; the first layer and the output keep theirs.
         head: "normalised" (the default) ends in batch normalisation, "plain" in a linear layer.
         logit_scale: factor for the outputs of a plain head.
+        outputs: "whitened" ends the network in a `WhitenedOutput`; by default, outputs are those of the head.
 
     Raises InputError if the samples are not images or are too small, if `width` leaves a layer without channels, if
     `embedding_dim` is less than 1, or if a logit scale is given for a normalised head.
@@ -53,6 +55,7 @@ class FastNet(nn.Module):
         width: float = 1.0,
         head: Head | None = None,
         logit_scale: float = 1.0,
+        outputs: Outputs | None = None,
     ) -> None:
         super().__init__()
         channels = image_channels(sample_shape, network="fastnet", least=self.least_side)
@@ -66,6 +69,7 @@ class FastNet(nn.Module):
         layer = PlainHead(c256, embedding_dim, scale=logit_scale, bias=False)
         norm = [nn.BatchNorm1d(embedding_dim, momentum=_MOMENTUM)] if head == "normalised" else []
         self.output = nn.Sequential(nn.AdaptiveMaxPool2d(1), nn.Flatten(), layer, *norm)
+        self.whitened = whitened_output(outputs, embedding_dim)
 
     def start_from(self, images: Tensor) -> None:
         """Compute the whitening from images (n, channels, height, width), normalised as the inputs of `forward` are."""
@@ -74,7 +78,7 @@ class FastNet(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Map images (n, channels, height, width) to embeddings (n, embedding_dim)."""
         embeddings: Tensor = self.output(self.groups(self.whitening(images)))
-        return embeddings
+        return embeddings if self.whitened is None else self.whitened(embeddings)
 
 
 class Whitening(nn.Module):

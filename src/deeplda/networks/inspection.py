@@ -14,6 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from deeplda.errors import InputError
 from deeplda.memory import TooLargeError, require_memory
+from deeplda.networks.whitened_output import WhitenedOutput
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -289,6 +290,8 @@ def _words(module: nn.Module) -> str:
         return "global average pooling"
     if isinstance(module, nn.Flatten):
         return "flatten"
+    if isinstance(module, WhitenedOutput):
+        return "whitening"
     return type(module).__name__
 
 

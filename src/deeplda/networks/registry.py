@@ -23,6 +23,7 @@ from deeplda.networks.fastnet import FastNet
 from deeplda.networks.inspection import outline, output_width
 from deeplda.networks.layers import Head, check_embedding_dim
 from deeplda.networks.small import MLP, ConvNetSmall
+from deeplda.networks.whitened_output import Outputs
 
 
 class NetworkBuilder(Protocol):
@@ -36,6 +37,7 @@ class NetworkBuilder(Protocol):
         width: float = ...,
         head: Head | None = ...,
         logit_scale: float = ...,
+        outputs: Outputs | None = ...,
     ) -> nn.Module: ...
 
 
@@ -53,6 +55,7 @@ class NetworkOptions(TypedDict, total=False):
     width: float
     head: Head | None
     logit_scale: float
+    outputs: Outputs | None
     hidden_layer_sizes: Sequence[int] | None
     dropout: float | None
 
@@ -88,6 +91,7 @@ def build_network(
         head: "normalised" or "plain", the output layer of a built-in network; None is the network's own default. A
             network of your own has its own output layer.
         logit_scale: factor for the outputs of a plain head.
+        outputs: "whitened" ends a built-in network in a `WhitenedOutput`; None leaves the outputs of the head.
         hidden_layer_sizes: number of units in each hidden layer of "mlp" at width 1, by default (128, 128).
         dropout: fraction of the hidden values of "mlp" dropped during training, by default 0.5.
 
@@ -96,7 +100,8 @@ def build_network(
     code knows it. Errors raised by your own callable are passed on.
     """
     if ":" in name:
-        for option, default in (("head", None), ("logit_scale", 1), ("hidden_layer_sizes", None), ("dropout", None)):
+        for option in ("head", "logit_scale", "outputs", "hidden_layer_sizes", "dropout"):
+            default = 1 if option == "logit_scale" else None
             if (given := options.get(option, default)) != default:
                 raise InputError(f"{option} is {given}, but {name!r} has its own layers: omit {option}")
         return build_user_network(name, tuple(sample_shape), embedding_dim, width=options.get("width", 1.0))

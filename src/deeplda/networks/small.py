@@ -21,6 +21,7 @@ from deeplda.networks.layers import (
     row_features,
     scaled,
 )
+from deeplda.networks.whitened_output import Outputs, whitened_output
 
 # More than anyone would train. The card of an untrusted model can declare millions.
 _MOST_HIDDEN_LAYERS = 100
@@ -41,6 +42,7 @@ class ConvNetSmall(nn.Module):
         width: multiplier for the number of channels in every hidden layer; the output keeps its width.
         head: only "plain", the default.
         logit_scale: factor for the outputs.
+        outputs: "whitened" ends the network in a `WhitenedOutput`; by default, outputs are those of the head.
 
     Raises InputError if the samples are not images or are too small, if `width` leaves a layer without channels, if
     `embedding_dim` is less than 1, or if another head is given.
@@ -58,6 +60,7 @@ class ConvNetSmall(nn.Module):
         width: float = 1.0,
         head: Head | None = None,
         logit_scale: float = 1.0,
+        outputs: Outputs | None = None,
     ) -> None:
         super().__init__()
         channels = image_channels(sample_shape, network="convnet-small", least=self.least_side)
@@ -77,12 +80,13 @@ class ConvNetSmall(nn.Module):
             nn.Flatten(),
         )
         self.output = PlainHead(c128, embedding_dim, scale=logit_scale)
+        self.whitened = whitened_output(outputs, embedding_dim)
         he_initialise(self)
 
     def forward(self, images: Tensor) -> Tensor:
         """Map images (n, channels, height, width) to embeddings (n, embedding_dim)."""
         embeddings: Tensor = self.output(self.features(images))
-        return embeddings
+        return embeddings if self.whitened is None else self.whitened(embeddings)
 
 
 class MLP(nn.Module):
@@ -100,6 +104,7 @@ class MLP(nn.Module):
             its meaning.
         head: only "plain", the default.
         logit_scale: factor for the outputs.
+        outputs: "whitened" ends the network in a `WhitenedOutput`; by default, outputs are those of the head.
 
     Raises InputError if the samples are not feature vectors, if there are more than 100 hidden layers, if `hidden` or
     `width` leaves one of them without units, if `dropout` is not a fraction, if `embedding_dim` is less than 1, or if
@@ -116,6 +121,7 @@ class MLP(nn.Module):
         width: float = 1.0,
         head: Head | None = None,
         logit_scale: float = 1.0,
+        outputs: Outputs | None = None,
         hidden: Sequence[int] = (128, 128),
         dropout: float = 0.5,
     ) -> None:
@@ -137,6 +143,7 @@ class MLP(nn.Module):
         self.linear = PlainHead(features, embedding_dim, scale=logit_scale)
         self.hidden = nn.Sequential(*layers)
         self.output = PlainHead(sizes[-1], embedding_dim, scale=logit_scale, bias=False) if layers else None
+        self.whitened = whitened_output(outputs, embedding_dim)
         he_initialise(self)
         if self.output is not None:
             # Training then starts from a linear map, which is often enough for small tabular data sets.
@@ -145,4 +152,6 @@ class MLP(nn.Module):
     def forward(self, rows: Tensor) -> Tensor:
         """Map feature vectors (n, features) to embeddings (n, embedding_dim)."""
         embeddings: Tensor = self.linear(rows)
-        return embeddings if self.output is None else embeddings + self.output(self.hidden(rows))
+        if self.output is not None:
+            embeddings = embeddings + self.output(self.hidden(rows))
+        return embeddings if self.whitened is None else self.whitened(embeddings)

@@ -46,7 +46,7 @@ def check_comparable(records: Sequence[RunRecord]) -> None:
 def comparison_page(title: str, groups: Sequence[Configuration], drawn: Sequence[InspectedRun]) -> str:
     """Return a page that compares configurations.
 
-    `drawn` contains the best run of each of the first configurations; its embeddings are shown.
+    `drawn` contains the best run of each of the first configurations, whose embeddings are shown, or nothing.
     """
     records = [run for group in groups for run in group.runs]
     data = ", ".join(sorted({wording.data_name(record.config) for record in records}))
@@ -58,7 +58,7 @@ def comparison_page(title: str, groups: Sequence[Configuration], drawn: Sequence
         _configurations(groups, configuration_settings(records)) if repeated else (),
         _runs(groups, wording.differing_settings(records)),
         _curves(groups[:MOST_DRAWN]),
-        _embeddings(groups, drawn),
+        _embeddings(groups, drawn) if drawn else (),
         _recalls(groups[:MOST_DRAWN]),
     )
 
@@ -160,7 +160,7 @@ def _curves(groups: Sequence[Configuration]) -> Html:
     for i, run in ((i, run) for i, group in enumerate(groups) for run in group.runs):
         name, numbers, dashed = run.path.name, [row.epoch for row in run.epochs], i >= _SOLID_LINES
         if found := run.validation_accuracies:
-            accuracies.append(Curve(name, numbers, found, i, dashed))
+            accuracies.append(Curve(name, list(found), list(found.values()), i, dashed))
         if spectra := run.spectra:
             smallest.append(Curve(name, numbers, [spectrum[0] for spectrum in spectra], i, dashed))
     charts = []

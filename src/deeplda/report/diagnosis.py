@@ -155,17 +155,17 @@ def unstable(run: RunHistory) -> Finding | None:
     path = sum(map(abs, steps))
     lost = -sum(step for step in steps if step < 0) / path if path else 0.0
     falls = [
-        (before.accuracy - after.accuracy, _margin(before, after), epoch)
-        for epoch, (before, after) in enumerate(pairwise(run.validation), 2)
+        (before.accuracy - after.accuracy, _margin(before, after), place)
+        for place, (before, after) in enumerate(pairwise(run.validation), 1)
     ]
-    worst, margin, epoch = max(falls, default=(0.0, 0.0, 0))
+    worst, margin, place = max(falls, default=(0.0, 0.0, 0))
     if _short(run) or lost < 0.3 or worst < max(0.05, margin):
         return None
-    before, after = run.accuracies[epoch - 2 : epoch]
+    before, after = run.accuracies[place - 1 : place + 1]
     return _warning(
         "Training is unstable: the learning rate is too large.",
         f"{percent(lost, 1)} of the change in class separation was for the worse, and the validation accuracy fell "
-        f"from {percent(before, 1)} to {percent(after, 1)} in epoch {epoch}.",
+        f"from {percent(before, 1)} to {percent(after, 1)} in epoch {run.scored_epochs[place]}.",
         f"Train again with {_lower_rate(run.config)}, or with larger batches.",
     )
 

@@ -23,7 +23,7 @@ from deeplda.training.config import DATA_SETTINGS, RunConfig
 from deeplda.training.evaluation import gather_statistics
 from deeplda.training.metrics import EpochRow, Scores, SummaryRow
 from deeplda.training.preparation import read_data
-from deeplda.training.run_folder import read_environment, read_metrics, split_of, summary_row
+from deeplda.training.run_folder import read_environment, read_metrics, recorded_summary, split_of
 
 _SEED = 0
 # Number of training samples used to compute the discriminant directions of a cross-entropy network.
@@ -82,10 +82,9 @@ class RunRecord:
         return self.summary.test
 
     @property
-    def validation_accuracies(self) -> list[float] | None:
-        """Validation accuracy after each epoch; None if it is missing for any epoch."""
-        found = [row.validation.accuracy for row in self.epochs if isinstance(row.validation, Scores)]
-        return found if found and len(found) == len(self.epochs) else None
+    def validation_accuracies(self) -> dict[int, float]:
+        """Validation accuracy by epoch, for the epochs after which it was measured."""
+        return {row.epoch: row.validation.accuracy for row in self.epochs if isinstance(row.validation, Scores)}
 
     @property
     def spectra(self) -> list[list[float]] | None:
@@ -149,7 +148,7 @@ class InspectedRun(RunRecord):
 
 def read_record(folder: Path) -> RunRecord:
     """Read the record of a finished run. Raises InputError if there is no finished run in the folder."""
-    config, summary = RunConfig.of(folder), summary_row(folder)
+    config, summary = RunConfig.of(folder), recorded_summary(folder)
     if summary is None:
         raise InputError(f"{folder} is not finished: resume it with deeplda train --resume --run {folder}")
     if summary.class_names is None:
@@ -207,7 +206,10 @@ def inspect_runs(
 def finished_trials(sweep: Path) -> list[RunRecord]:
     """Read the finished runs of a sweep, best validation score first. Raises InputError if there are none."""
     folders = sorted(file.parent for file in (sweep / "trials").glob("*/run.toml"))
-    records = [read_record(folder) for folder in folders if summary_row(folder) is not None]
+    records = [read_record(folder) for folder in folders if recorded_summary(folder) is not None]
+    if not records and (sweep / "trials.csv").exists():
+        what = f"{sweep} has only the scores of its trials, in trials.csv, and no runs to report on"
+        raise InputError(f"{what}: use deeplda table")
     if not records:
         raise InputError(f"{sweep} has no finished trial: wait until deeplda sweep has finished one")
     return sorted(records, key=lambda run: run.summary.validation.score if run.summary.validation else 0, reverse=True)

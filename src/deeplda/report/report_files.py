@@ -23,7 +23,7 @@ from deeplda.subclasses import Clusters
 from deeplda.training.config import RunConfig
 from deeplda.training.preparation import read_data
 from deeplda.training.progress import Progress, TerminalProgress
-from deeplda.training.run_folder import split_of
+from deeplda.training.run_folder import has_model, split_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -92,6 +92,8 @@ def write_comparison(
     with TerminalProgress().status(f"comparing {len(records)} runs"):
         groups = configurations(records)
         best = [group.runs[0] for group in groups[:MOST_DRAWN]]
+        # Published results have no models, and so no embeddings to draw.
+        best = best if all(has_model(run.path) for run in best) else []
         drawn = inspect_runs(best, points=_POINTS_COMPARED, data_dir=data_dir, network=network)
         page = comparison_page(title, groups, drawn)
         with OutputFolder.open(output.parent) as folder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -56,8 +57,13 @@ class RunHistory:
         return [row.eigenvalues for row in self.epochs if row.eigenvalues is not None] if self.discriminant else []
 
     @cached_property
+    def scored_epochs(self) -> list[int]:
+        """The epochs, counted from 1, after which the validation set was scored."""
+        return [row.epoch for row in self.epochs if isinstance(row.validation, Scores)]
+
+    @cached_property
     def validation(self) -> list[Scores]:
-        """Validation scores for each epoch that has them."""
+        """Validation scores for each of the `scored_epochs`."""
         return [row.validation for row in self.epochs if isinstance(row.validation, Scores)]
 
     @property
@@ -115,7 +121,8 @@ class RunHistory:
 
         The result is 0 if the increase is within the margin of error.
         """
-        before, after = self.validation[:start], self.validation[start:]
+        place = max(1, bisect_right(self.scored_epochs, start))
+        before, after = self.validation[:place], self.validation[place:]
         if not before or not after:
             return 0.0
         best = max(after, key=lambda scores: scores.accuracy)

@@ -36,7 +36,7 @@ def epoch_table(run: RunRecord) -> Html:
     for i, row in enumerate(run.epochs):
         cells = [number_cell(row.epoch, "d"), number_cell(row.loss, ".4g"), number_cell(row.learning_rate, ".3g")]
         if accuracies:
-            cells.append(share_cell(accuracies[i]))
+            cells.append(share_cell(accuracies.get(row.epoch)))
         if spectra:
             cells += [number_cell(value, ".4g") for value in (spectra[i][0], spectra[i][-1])]
             cells.append(number_cell(row.dead_dims, "d"))
@@ -53,9 +53,9 @@ def _charts(run: RunRecord) -> list[Html]:
     label = f"Loss, from {first:.3g} in the first epoch to {last:.3g} in the last"
     charts = [chart("Loss", page_chart(loss_curves(run.epochs), label=label, kept=kept))]
     if accuracies := run.validation_accuracies:
-        first, last = accuracies[0], accuracies[-1]
-        label = f"Validation accuracy, from {percent(first)} after the first epoch to {percent(last)} after the last"
-        curves = [Curve("validation accuracy", numbers, accuracies)]
+        (start, first), (end, last) = min(accuracies.items()), max(accuracies.items())
+        label = f"Validation accuracy, from {percent(first)} after epoch {start} to {percent(last)} after epoch {end}"
+        curves = [Curve("validation accuracy", list(accuracies), list(accuracies.values()))]
         charts.append(chart("Validation accuracy", page_chart(curves, label=label, shares=True, kept=kept)))
     if spectra := run.spectra:
         label = f"Eigenvalues, from {spectra[-1][0]:.3g} to {spectra[-1][-1]:.3g} in the last epoch"

@@ -151,6 +151,14 @@ class Reconstruction:
         self.optimizer.step()
         return float(error.detach())
 
+    def regroup(self, data: Data, epoch: int) -> bool:  # noqa: ARG002  # `Trainee` interface
+        """Return False: the labels stay as they are."""
+        return False
+
+    def grouped(self, data: Data) -> Data:
+        """Return the data unchanged."""
+        return data
+
     def examine(self, fit_part: Part, validation: Part) -> tuple[ReconstructionScores | None, Spectrum]:  # noqa: ARG002  # `Trainee` interface
         """Return the reconstruction error on `validation` and an empty spectrum."""
         return self._error(validation), {}

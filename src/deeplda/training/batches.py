@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deeplda.data.dataset import Part
+from deeplda.data.dataset import Labels, Part
 from deeplda.data.mapped_rows import MappedRows
 from deeplda.sampling import Indices
 from deeplda.training.config import LoopConfig
@@ -41,13 +41,17 @@ class BatchSource:
             self._inputs = part.inputs
         else:
             self._inputs = self._channels_last(part.inputs).contiguous().to(device)
-        self._labels = torch.from_numpy(part.labels).to(device)
+        self.relabel(part.labels)
         self._weights = None if part.weights is None else torch.from_numpy(part.weights).to(device)
         self._flip, self._translate = config.flip and self._images, config.translate if self._images else 0
         self._mirrored_first: Tensor | None = None
         if self._flip and config.flip_order == "alternating":
             drawn = np.random.default_rng(config.seed).random(len(part)) < 0.5
             self._mirrored_first = torch.from_numpy(drawn).to(device)
+
+    def relabel(self, labels: Labels) -> None:
+        """Replace the labels of the training set."""
+        self._labels = torch.from_numpy(labels).to(self._device)
 
     def batch(self, indices: Indices, epoch: int) -> Batch:
         """Return samples, with inputs in their stored dtype and images in channels_last format.

@@ -12,21 +12,32 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from deeplda.batch_rule import SamplerName
-from deeplda.core.options import ClassWeight, Scatter, StatisticName, check_regularisation, check_statistic
+from deeplda.core.options import (
+    ClassWeight,
+    Scatter,
+    StatisticName,
+    check_regularisation,
+    check_statistic,
+    checked_parents,
+)
 from deeplda.errors import InputError
 from deeplda.io import expanded, is_text, read_toml
 
 Objective = Literal["lda", "rdlda", "dlda", "cce", "gce", "joint"]
+SubclassBetween = Literal["all", "classes"]
 # The objectives with an LDA loss, and those whose outputs are class scores for softmax; joint has both.
 LDA_OBJECTIVES: tuple[Objective, ...] = ("lda", "rdlda", "dlda", "joint")
 SOFTMAX_OBJECTIVES: tuple[Objective, ...] = ("joint", "cce", "gce")
 # Settings that only the LDA objectives use.
-LDA_SETTINGS = ("alpha", "lam", "epsilon", "statistic", "scatter")
+LDA_SETTINGS = ("alpha", "lam", "epsilon", "statistic", "scatter", "subclass_between", "recluster")
 # The default alpha and statistic of the paper's objectives.
 OBJECTIVE_DEFAULTS: dict[str, dict[str, float | str]] = {
     "rdlda": {"alpha": 0.6, "statistic": "smallest"},
     "dlda": {"alpha": 1.0, "statistic": "smallest"},
 }
+
+# Settings that determine where and how a run is trained, but not its result.
+HOW_TO_RUN = {"data_dir", "device", "checkpoint_seconds", "skip_unreadable", "strict"}
 
 _AUTOENCODER_SETTINGS = ("autoencoder_epochs", "autoencoder_optimizer", "autoencoder_learning_rate")
 # (setting, values, others): if the setting has one of the values, the others have no effect.
@@ -41,6 +52,7 @@ _WITHOUT_EFFECT: tuple[tuple[str, tuple[object, ...], tuple[str, ...]], ...] = (
     ("flip", (False,), ("flip_order",)),
     ("label_noise", (0.0,), ("noise_kind",)),
     ("subclasses", (1,), ("cluster_on", "cluster_starts", "smallest_cluster", "subclass_decision")),
+    ("subclasses", (1,), ("subclass_between", "recluster")),
     ("cluster_on", ("inputs",), _AUTOENCODER_SETTINGS),
     ("subclasses", (1,), _AUTOENCODER_SETTINGS),
 )
@@ -120,6 +132,11 @@ class NetworkSettings(_Settings):
         "[default: normalised for dorfernet and fastnet, which have both, plain for convnet-small and mlp]",
     )
     logit_scale: Rate = Field(1.0, description="Factor for the outputs of a plain head.")
+    outputs: Literal["whitened"] | None = Field(
+        None,
+        description="whitened: decorrelate the outputs of a built-in network over each batch, so that none of them can "
+        "copy another one, which alpha below 1 would reward. [default: the outputs of the head]",
+    )
     hidden_layer_sizes: str | None = Field(
         None,
         description="Units in each hidden layer of mlp, such as 128,64, or none for a linear map. [default: 128,128]",
@@ -175,6 +192,17 @@ class SubclassSettings(_Settings):
     smallest_cluster: Whole = Field(
         10, ge=1, description="Merge clusters smaller than this into their nearest sibling."
     )
+    subclass_between: SubclassBetween = Field(
+        "all",
+        description="all: separate all subclasses from each other, as in the paper; classes: separate only the classes "
+        "(S_B from the class means, S_W within subclasses), so that the parts of a class may lie anywhere.",
+    )
+    recluster: Whole | None = Field(
+        None,
+        ge=1,
+        description="Find the subclasses again, in the embedding learnt so far, every this many epochs. "
+        "[default: never]",
+    )
     subclass_decision: Literal["argmax", "sum"] = Field(
         "argmax",
         description="argmax: predict the class of the best subclass; "
@@ -220,6 +248,12 @@ class LoopConfig(_Settings):
         description="mirror: also score with embeddings averaged over each image and its mirror image; "
         "views: also over both, shifted by a pixel.",
     )
+    evaluate_every: Whole = Field(
+        1,
+        ge=1,
+        description="Score the validation set after every this many epochs, and after the last. The best epoch is one "
+        "of these, and patience is checked only then.",
+    )
     patience: Whole | None = Field(
         None,
         ge=1,
@@ -234,6 +268,10 @@ class LoopConfig(_Settings):
     def stretches(self) -> tuple[int, ...]:
         """The epoch in which each learning-rate schedule ends, one after the other; the last one ends the run."""
         return (self.epochs,)
+
+    def evaluates(self, epoch: int) -> bool:
+        """Return whether the validation set is scored after this epoch, counted from 1."""
+        return epoch % self.evaluate_every == 0 or epoch == self.stretches[-1]
 
 
 class DataSettings(_Settings):
@@ -299,7 +337,26 @@ class FitConfig(LoopConfig, SubclassSettings, OptimizerSettings, NetworkSettings
             raise ValueError("objective dlda has no alpha: omit alpha, or use objective rdlda")
         check_regularisation(self.alpha, self.lam, self.scatter, self.class_weight)
         check_statistic(self.statistic, self.epsilon, self.scatter)
+        if self.subclasses != 1:
+            self._check_subclasses()
+        if self.outputs == "whitened":
+            self._check_whitened()
         return self
+
+    def _check_whitened(self) -> None:
+        if self.objective in SOFTMAX_OBJECTIVES:
+            what = f"outputs is whitened, but objective {self.objective} needs outputs of any scale"
+            raise ValueError(f"{what}: omit outputs, or use objective lda, rdlda or dlda")
+        if self.chunk_size is not None:
+            what = f"outputs is whitened over the whole batch, but chunk_size is {self.chunk_size}"
+            raise ValueError(f"{what}: omit one of them")
+
+    def _check_subclasses(self) -> None:
+        if self.subclass_between == "classes":
+            checked_parents((0, 0), self.scatter)
+        if self.recluster is not None and self.objective in SOFTMAX_OBJECTIVES:
+            what = f"recluster is {self.recluster}, but objective {self.objective} has an output for each subclass"
+            raise ValueError(f"{what}, which cannot change during training: omit recluster")
 
 
 class TrainConfig(LabelNoiseSettings, DataSettings, FitConfig):

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, nll_loss
 
 from deeplda.losses import DeepLDALoss
+from deeplda.subclasses import SubclassMap
 from deeplda.training.config import LDA_OBJECTIVES, SOFTMAX_OBJECTIVES, FitConfig
 from deeplda.training.parallel import ALONE, World
 
@@ -87,9 +88,12 @@ class JointLoss(nn.Module):
         return loss
 
 
-def build_criterion(config: FitConfig, world: World = ALONE) -> nn.Module:
-    """Build the criterion of the objective. Class weights are not part of it: they are weights of the samples."""
-    lda = _lda_loss(config) if config.objective in LDA_OBJECTIVES else None
+def build_criterion(config: FitConfig, world: World = ALONE, subclasses: SubclassMap | None = None) -> nn.Module:
+    """Build the criterion of the objective, for labels that are classes or these `subclasses`.
+
+    Class weights are not part of it: they are weights of the samples.
+    """
+    lda = _lda_loss(config, subclasses) if config.objective in LDA_OBJECTIVES else None
     if config.objective not in SOFTMAX_OBJECTIVES:
         assert lda is not None
         return lda
@@ -105,7 +109,12 @@ def lda_part(criterion: nn.Module) -> DeepLDALoss | None:
     return found if isinstance(found, DeepLDALoss) else None
 
 
-def _lda_loss(config: FitConfig) -> DeepLDALoss:
+def _lda_loss(config: FitConfig, subclasses: SubclassMap | None) -> DeepLDALoss:
     return DeepLDALoss(
-        config.statistic, alpha=config.alpha, lam=config.lam, epsilon=config.epsilon, scatter=config.scatter
+        config.statistic,
+        alpha=config.alpha,
+        lam=config.lam,
+        epsilon=config.epsilon,
+        scatter=config.scatter,
+        parents=subclasses.parents if subclasses and config.subclass_between == "classes" else None,
     )

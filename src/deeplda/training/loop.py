@@ -13,7 +13,7 @@ from torch import nn
 from deeplda.data.dataset import Data, Part
 from deeplda.device import seeded
 from deeplda.errors import InputError, StoppedError, while_training
-from deeplda.sampling import StratifiedBatchSampler, build_sampler, stratified_sample
+from deeplda.sampling import ShuffledBatchSampler, StratifiedBatchSampler, build_sampler, stratified_sample
 from deeplda.training.batches import Batch, BatchSource
 from deeplda.training.checkpoint import Counters, Snapshot
 from deeplda.training.config import LoopConfig
@@ -50,6 +50,12 @@ class Trainee(Protocol):
     def step(self, batch: Batch, learning_rate: float) -> float:
         """Take one optimiser step and return the loss before it."""
 
+    def regroup(self, data: Data, epoch: int) -> bool:
+        """Find new labels for the training set if that is due before `epoch`, counted from 0; return whether it was."""
+
+    def grouped(self, data: Data) -> Data:
+        """Return the data with the current labels; they are part of the state of `trained`."""
+
     def examine(self, fit_part: Part, validation: Part) -> tuple[Scores | ReconstructionScores | None, Spectrum]:
         """Return the scores after an epoch and the spectrum of its last batch; the scores select the best epoch."""
 
@@ -80,6 +86,7 @@ def train(
     The arguments are the same as in `run_epochs`.
     """
     counters = run_epochs(config, data, trainee, run, progress, stop, world)
+    data = trainee.grouped(data)
     with while_training():
         model = trainee.finish(data, progress.watch)
     run.save_model(model)
@@ -107,7 +114,8 @@ def run_epochs(
 ) -> Counters:
     """Train to the last epoch, resuming from the newest checkpoint if there is one; leave the best weights loaded.
 
-    Without a validation set, the last epoch counts as the best. Each batch is split among the processes of a `world`;
+    The best epoch is one of those that `config.evaluates`, and patience ends a run only after one of them. Without a
+    validation set, the last epoch counts as the best. Each batch is split among the processes of a `world`;
     only the first process owns the run.
 
     Every step derives its random numbers from the seed and its own number, so a run that was killed and resumed ends
@@ -116,12 +124,9 @@ def run_epochs(
     after `stop` returns True, the state is saved and StoppedError is raised.
     """
     counters = _resume(run, trainee, world)
+    data = trainee.grouped(data)
     source = BatchSource(data.train, trainee.device, config)
-    fit_part = data.train.take(stratified_sample(data.train.labels, FIT_SAMPLES, config.seed))
-    # The sampler yields complete batches; `world.share` below splits them among the processes.
-    sampler = build_sampler(
-        config.sampler, data.train.labels, config.batch_size, seed=config.seed, lda_width=trainee.lda_width
-    )
+    sampler, fit_part, nothing = _sampler(config, data, trainee), _fit_part(config, data), data.val.take(np.arange(0))
     saved = time.monotonic()
     start = saved - counters.seconds
     progress.start(config, data, counters, run.notes)
@@ -131,7 +136,17 @@ def run_epochs(
     last = config.stretches[-1]
     patience = last if config.patience is None else config.patience
     waited_from = epochs_to_half_rate(config)
-    while counters.epoch < last and counters.epoch - max(counters.risen_epoch, waited_from) < patience:
+    while counters.epoch < last and not (
+        config.evaluates(counters.epoch) and counters.epoch - max(counters.risen_epoch, waited_from) >= patience
+    ):
+        if counters.step == 0:
+            # A network may draw random numbers in eval mode too.
+            with while_training(), seeded(_step_seed(config, counters.epoch, world), trainee.device):
+                regrouped = trainee.regroup(data, counters.epoch)
+            if regrouped:
+                data = trainee.grouped(data)
+                source.relabel(data.train.labels)
+                sampler, fit_part = _sampler(config, data, trainee), _fit_part(config, data)
         sampler.set_epoch(counters.epoch)
         batches = [np.array(places) for places in sampler]
         if counters.step >= len(batches):
@@ -156,10 +171,15 @@ def run_epochs(
                     raise StoppedError(f"stopped in epoch {counters.epoch + 1}; the state is saved")
 
         mean_loss = counters.loss_sum / len(batches)
-        # A network may draw random numbers in eval mode too.
+        scored = data.val if config.evaluates(counters.epoch + 1) else nothing
         with while_training(), seeded(_step_seed(config, step + 1, world), trainee.device):
-            scores, spectrum = trainee.examine(fit_part, data.val)
-        counters = _next_epoch(counters, None if scores is None else scores.score, time.monotonic() - start)
+            scores, spectrum = trainee.examine(fit_part, scored)
+        counters = _next_epoch(
+            counters,
+            None if scores is None else scores.score,
+            time.monotonic() - start,
+            may_be_best=len(scored) == len(data.val),
+        )
         row = EpochRow(
             epoch=counters.epoch,
             loss=mean_loss,
@@ -191,6 +211,17 @@ def run_epochs(
     return counters
 
 
+def _sampler(config: LoopConfig, data: Data, trainee: Trainee) -> ShuffledBatchSampler | StratifiedBatchSampler:
+    """Return the sampler of the run. It yields complete batches, which the loop splits among the processes."""
+    labels = data.train.labels
+    return build_sampler(config.sampler, labels, config.batch_size, seed=config.seed, lda_width=trainee.lda_width)
+
+
+def _fit_part(config: LoopConfig, data: Data) -> Part:
+    """Return the training samples on which predictors are fitted after each epoch."""
+    return data.train.take(stratified_sample(data.train.labels, FIT_SAMPLES, config.seed))
+
+
 def _resume(run: Run, trainee: Trainee, world: World) -> Counters:
     """Restore the newest intact checkpoint, if there is one, and return its counters."""
     snapshot = world.from_first(world.together(run.latest))
@@ -213,13 +244,13 @@ def _step_seed(config: LoopConfig, step: int, world: World) -> int:
     return config.seed * _SEED_STRIDE + step + world.rank * _RANK_STRIDE
 
 
-def _next_epoch(counters: Counters, score: float | None, seconds: float) -> Counters:
-    """Return the counters after an epoch.
+def _next_epoch(counters: Counters, score: float | None, seconds: float, *, may_be_best: bool) -> Counters:
+    """Return the counters after an epoch, which `may_be_best` unless it was not scored although others are.
 
     Ties for the best epoch go to the latest one; without scores, the best epoch is always the latest.
     """
     before = counters.best_score
-    better = score is None or before is None or score >= before
+    better = may_be_best and (score is None or before is None or score >= before)
     rose = score is not None and (before is None or score > before)
     return Counters(
         epoch=counters.epoch + 1,

@@ -123,7 +123,7 @@ class Spectrum(TypedDict, total=False):
 
 
 class EpochRow(_Strict):
-    """One epoch: the mean loss of its steps, the learning rate of the last one, and the scores after it."""
+    """One epoch: the mean loss of its steps, the learning rate of the last one, and the scores after it, if any."""
 
     kind: Literal["epoch"] = "epoch"
     epoch: _AtLeastOne
@@ -227,12 +227,14 @@ def _follows(row: Row, before: list[Row]) -> bool:
     """Return whether a row may follow the rows before it.
 
     All rows must come from the same kind of run and the same validation set, with ascending epochs and nothing after a
-    summary.
+    summary. Some epochs may have no scores although others do.
     """
     if not before:
         return True
     last = before[-1]
-    if isinstance(last, SummaryRow) or _of(row.validation) != _of(last.validation):
+    scored = next((earlier.validation for earlier in reversed(before) if earlier.validation is not None), None)
+    unscored = scored is None or (row.validation is None and isinstance(row, EpochRow))
+    if isinstance(last, SummaryRow) or not (unscored or _of(row.validation) == _of(scored)):
         return False
     if isinstance(row, SummaryRow):
         return row.epochs >= last.epoch

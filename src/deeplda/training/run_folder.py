@@ -290,11 +290,21 @@ def summary_row(path: Path, config: RunConfig | None = None) -> SummaryRow | Non
 
     With `config`, a run that these settings extend is not finished, even if it has a summary from before.
     """
-    last = next(reversed(read_metrics(path)), None)
-    if not isinstance(last, SummaryRow) or not (path / "model" / "model.json").exists():
+    last = recorded_summary(path)
+    if last is None or not has_model(path):
         return None
     is_extended = config is not None and any(last.epochs <= end for end in config.stretches[:-1])
     return None if is_extended else last
+
+
+def recorded_summary(path: Path) -> SummaryRow | None:
+    """Return the last row of a run that was finished, even if its model was removed, as from published results."""
+    last = next(reversed(read_metrics(path)), None)
+    return last if isinstance(last, SummaryRow) else None
+
+
+def has_model(path: Path) -> bool:
+    return (path / "model" / "model.json").exists()
 
 
 def has_checkpoint(path: Path) -> bool:

@@ -51,7 +51,7 @@ def inherited_settings(path: Path, *, data: object, network: object) -> dict[str
     card = read_card(model_folder(path) / "model.json")
     if ":" in card.network and network != card.network:
         raise code_not_run(path, card.network, f"pass --network {card.network}")
-    settings = card.model_dump(include={"network", "width", "head", "logit_scale"}, exclude_none=True)
+    settings = card.model_dump(include={"network", "width", "head", "logit_scale", "outputs"}, exclude_none=True)
     if (path / "run.toml").exists():
         own = settings_in(path / "run.toml")
         RunConfig.parse(own, str(path / "run.toml"))

@@ -21,12 +21,13 @@ from deeplda.errors import while_training
 from deeplda.io import read_arrays, read_small
 from deeplda.memory import require_memory
 from deeplda.output_folder import OutputFolder
-from deeplda.subclasses import Clusters, SubclassMap, split_classes
+from deeplda.subclasses import Clusters, SubclassMap
 from deeplda.training.autoencoder_stage import Reconstruction, SampleAutoencoder
 from deeplda.training.config import AutoencoderConfig, FitConfig
 from deeplda.training.loop import train
 from deeplda.training.progress import Progress
 from deeplda.training.run_folder import MemoryRun, Run, open_run, summary_row
+from deeplda.training.splitting_classes import split_by_settings, standardised
 
 # Standardising the points takes copies of them.
 _POINT_COPIES = 3
@@ -67,15 +68,7 @@ def find_subclasses(
     if found is None:
         points = _points(config, data, progress, stop, folder, stages)
         with progress.status("splitting the classes"), while_training():
-            found = split_classes(
-                points,
-                data.train.labels,
-                config.subclasses,
-                seed=config.seed,
-                n_init=config.cluster_starts,
-                smallest=config.smallest_cluster,
-                class_names=data.class_names,
-            )
+            found = split_by_settings(config, points, data.train.labels, data.class_names)
     for place in places:
         if read_clusters(place, identity, data) is None:
             _write_clusters(place, identity, found)
@@ -148,10 +141,7 @@ def _points(
         samples, size = len(data.train), math.prod(data.sample_shape)
         do = "pass --cluster-on autoencoder, or use fewer samples"
         require_memory(4 * samples * size, "the inputs as points for k-means", copies=_POINT_COPIES, do=do)
-        flat: NDArray[np.float32] = np.asarray(data.train.inputs, dtype=np.float32).reshape(samples, size)
-        deviation = flat.std(0)
-        standardised: NDArray[np.float32] = (flat - flat.mean(0)) / np.where(deviation > 0, deviation, 1)
-        return standardised
+        return standardised(np.asarray(data.train.inputs, dtype=np.float32).reshape(samples, size))
     settings = AutoencoderConfig.of(config)
     if folder is None:
         autoencoder = _train_autoencoder(settings, data, MemoryRun(), progress, stop)

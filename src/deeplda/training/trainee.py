@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -13,13 +13,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 from deeplda.batch_rule import default_width, remedies
 from deeplda.core.large_batch import large_batch_backward
-from deeplda.data.dataset import Data, Inputs, Part
+from deeplda.data.dataset import Data, Inputs, Labels, Part
 from deeplda.device import autocast_for, pick_device, seeded, warn_if_slow
 from deeplda.errors import InputError, TrainingError, while_training
 from deeplda.losses import DeepLDALoss
 from deeplda.model import Model, ModelCard, Normalisation, byte_sums
 from deeplda.model_card import LDA_PREDICTORS, PredictorName
-from deeplda.networks import StartsFromData, build_network, default_network, training_flops
+from deeplda.networks import StartsFromData, WhitenedOutput, build_network, default_network, training_flops
 from deeplda.networks.inspection import first_mismatch
 from deeplda.predictors import Softmax
 from deeplda.sampling import stratified_sample
@@ -31,6 +31,7 @@ from deeplda.training.evaluation import Watch, evaluate, gather_statistics, unwa
 from deeplda.training.metrics import AUGMENTED, FinalScores, Scores, Spectrum
 from deeplda.training.optim import build_optimizer
 from deeplda.training.parallel import ALONE, World
+from deeplda.training.splitting_classes import split_by_settings, standardised
 
 # Enough samples for a network that is initialised from the data before training, for example by whitening patches.
 _STARTING_SAMPLES = 2_000
@@ -44,8 +45,10 @@ class Classifier:
         world: the processes that train the model together.
         head: the layer from the embedding to class scores, used for softmax if the embedding dimension is not the
             number of classes; otherwise the identity.
-        trained: the network and the head, which together contain all trained parameters.
+        trained: the network and the head, which together contain all trained parameters, and the subclasses of the
+            training samples if they are found again during training.
         parallel: `trained`, wrapped to exchange gradients with the other processes.
+        class_labels: (n,), the classes of the training samples, if their subclasses are found again during training.
     """
 
     config: FitConfig
@@ -57,6 +60,7 @@ class Classifier:
     criterion: nn.Module
     optimizer: torch.optim.Optimizer
     device: torch.device
+    class_labels: Labels | None = None
 
     @property
     def lda_width(self) -> int | None:
@@ -101,6 +105,33 @@ class Classifier:
     def _criterion(self, outputs: Tensor, batch: Batch) -> Tensor:
         loss: Tensor = self.criterion(outputs.float(), batch.labels, batch.weights)
         return loss
+
+    def regroup(self, data: Data, epoch: int) -> bool:
+        """Find the subclasses again in the embedding if that is due before `epoch`, counted from 0."""
+        every = self.config.recluster
+        if every is None or self.class_labels is None or epoch == 0 or epoch % every:
+            return False
+        labels = self.world.from_first(self._new_subclasses(data) if self.world.first else None)
+        self.trained.subclasses.copy_(torch.from_numpy(labels))  # type: ignore[operator, arg-type]  # a buffer
+        return True
+
+    def _new_subclasses(self, data: Data) -> Labels:
+        """Split the classes by k-means on the standardised embedding of the training set."""
+        assert self.class_labels is not None
+        points = standardised(self.model.transform(data.train.inputs))
+        return split_by_settings(self.config, points, self.class_labels, data.class_names).labels
+
+    def grouped(self, data: Data) -> Data:
+        """Return the data with the current subclasses as labels of the training set, and use these from now on."""
+        if self.class_labels is None:
+            return data
+        labels = self.trained.subclasses.cpu().numpy().copy()  # type: ignore[operator, union-attr]  # a buffer
+        parents = np.empty(labels.max() + 1, dtype=np.int64)
+        parents[labels] = self.class_labels
+        self.model.card = self.model.card.model_copy(update={"parents": tuple(parents.tolist())})
+        if (lda := lda_part(self.criterion)) is not None and lda.parents is not None:
+            lda.parents = self.model.card.parents
+        return replace(data, train=replace(data.train, labels=labels))
 
     def examine(self, fit_part: Part, validation: Part) -> tuple[Scores | None, Spectrum]:
         """Return the scores on `validation` and the spectrum of the last batch."""
@@ -177,9 +208,12 @@ class Classifier:
 
 
 class _NetworkAndHead(nn.Module):
-    def __init__(self, network: nn.Module, head: nn.Module) -> None:
+    def __init__(self, network: nn.Module, head: nn.Module, subclasses: Labels | None = None) -> None:
         super().__init__()
         self.network, self.head = network, head
+        if subclasses is not None:
+            # As a buffer, they are part of every checkpoint.
+            self.register_buffer("subclasses", torch.from_numpy(subclasses.copy()))
 
     def forward(self, inputs: Tensor) -> Tensor:
         outputs: Tensor = self.head(self.network(inputs))
@@ -214,6 +248,10 @@ def build_trainee(
         head = nn.Linear(outputs, groups) if scored and outputs != groups else nn.Identity()
     if world.size > 1 and device.type == "cuda":
         network = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]  # not typed
+    for layer in network.modules():
+        if isinstance(layer, WhitenedOutput):
+            # A single process trains alone, even if the caller's program has a process group.
+            layer.local = world.size == 1
     model = Model(card, network)
     if normalisation is not None:
         model.normalisation = normalisation
@@ -223,16 +261,18 @@ def build_trainee(
     if isinstance(network, StartsFromData):
         some = data.train.inputs[stratified_sample(data.train.labels, _STARTING_SAMPLES, seed=0)]
         network.start_from(model.normalisation.prepare(torch.from_numpy(some).to(device)))
-    trained = _NetworkAndHead(model.network, head).to(device)
+    regroups = config.recluster is not None and subclasses is not None
+    trained = _NetworkAndHead(model.network, head, data.train.labels if regroups else None).to(device)
     parallel = trained if world.size == 1 else _parallel(trained)
     optimizer = build_optimizer(config, trained, _output_parameters(network, head))
     # In eval mode, the loss does not communicate with other ranks, so a single process trains alone even if the
     # caller's program has a process group.
-    criterion = build_criterion(config, world).to(device).train(world.size > 1)
+    criterion = build_criterion(config, world, subclasses).to(device).train(world.size > 1)
     if (lda := lda_part(criterion)) and (lda is not criterion or _nothing_to_advise(config, data, outputs)):
         # The rule was not measured for objective joint.
         lda._checked = True
-    return Classifier(config, world, model, head, trained, parallel, criterion, optimizer, device)
+    classes = subclasses.to_classes(data.train.labels) if subclasses is not None and regroups else None
+    return Classifier(config, world, model, head, trained, parallel, criterion, optimizer, device, classes)
 
 
 def _fit(normalisation: Normalisation, inputs: Inputs, world: World) -> None:
@@ -264,6 +304,7 @@ def model_card(config: FitConfig, data: Data, subclasses: SubclassMap | None = N
         embedding_dim=outputs,
         head=config.head,
         logit_scale=config.logit_scale,
+        outputs=config.outputs,
         hidden_layer_sizes=None if config.hidden_layer_sizes is None else layer_sizes(config.hidden_layer_sizes),
         dropout=config.dropout,
         sample_shape=data.sample_shape,
