@@ -16,6 +16,9 @@ from torch import Tensor, nn
 
 from deeplda.errors import InputError
 
+# The widest hidden layer whose statistics are kept: its covariance takes 32 MB.
+MOST_FEATURES = 2048
+
 
 def outputs_and_features(network: nn.Module, inputs: Tensor) -> tuple[Tensor, Tensor | None]:
     """Return the outputs (n, embedding_dim) of a network and its last hidden layer (n, d), from one pass if possible.
@@ -31,7 +34,7 @@ def outputs_and_features(network: nn.Module, inputs: Tensor) -> tuple[Tensor, Te
         return _with_input_of_last_linear(network, inputs)
     hidden = features(inputs)
     embeddings: Tensor = network(inputs) if outputs is None else outputs(hidden)
-    return embeddings, _vectors(hidden, len(inputs))
+    return embeddings, _vectors(hidden, inputs.shape[0])
 
 
 def _method(network: nn.Module, name: str) -> Callable[[Tensor], Any] | None:
@@ -42,7 +45,8 @@ def _method(network: nn.Module, name: str) -> Callable[[Tensor], Any] | None:
 
 def _vectors(hidden: Any, samples: int) -> Tensor:
     """Return the hidden layer as vectors (n, d); maps (n, d, ...) are averaged over their positions."""
-    if not isinstance(hidden, Tensor) or hidden.ndim < 2 or len(hidden) != samples:
+    # Not len(), which would fix the number of samples in an exported graph.
+    if not isinstance(hidden, Tensor) or hidden.ndim < 2 or hidden.shape[0] != samples:
         found = f"shape {tuple(hidden.shape)}" if isinstance(hidden, Tensor) else f"type {type(hidden).__name__}"
         what = f"the network's features method returned {found} for {samples} samples"
         raise InputError(what, need="(n, d) or (n, d, ...)", do="return one vector for each sample")
@@ -65,5 +69,5 @@ def _with_input_of_last_linear(network: nn.Module, inputs: Tensor) -> tuple[Tens
     finally:
         for hook in hooks:
             hook.remove()
-    usable = bool(found) and found[0].ndim == 2 and len(found[0]) == len(inputs)
+    usable = bool(found) and found[0].ndim == 2 and found[0].shape[0] == inputs.shape[0]
     return outputs, found[0] if usable else None
