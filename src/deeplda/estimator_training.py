@@ -97,7 +97,7 @@ class EstimatorTraining:
         The networks of the folds always start with new weights, which no held-out sample has influenced.
         """
         if len(held_out):
-            calibrate_model(fitted.model, gather_scores(fitted.model, held_out))
+            calibrate_model(fitted.model, gather_scores(fitted.model, held_out, to_calibrate=True))
             return
         found, anew = [], replace(self, start=None)
         with progress.status("calibrating the probabilities"), warnings.catch_warnings():
@@ -106,7 +106,7 @@ class EstimatorTraining:
             for rest, held in calibration_folds(fitted.labels, self.config.seed):
                 clusters = fitted.clusters and replace(fitted.clusters, labels=fitted.clusters.labels[rest])
                 of_fold = anew.fit(train.take(rest), train.take(np.arange(0)), Progress(), clusters)
-                found.append(gather_scores(of_fold.model, train.take(held)))
+                found.append(gather_scores(of_fold.model, train.take(held), to_calibrate=True))
         if found:
             calibrate_model(fitted.model, ScoredSamples.joined(found))
 

@@ -3,7 +3,8 @@
 The graph consists of the normalisation, the network and the first predictor. Like `load().predict`, it takes any number
 of samples: uint8 images N x C x H x W, or feature vectors N x features in float32 (float64 if the model computes in
 float64). Images for a saved estimator are float32, in the range it was fitted on. The graph returns the `scores` and
-calibrated `probabilities` of the classes in float64, like `predict_proba`, and the `embedding`.
+calibrated `probabilities` of the classes in float64, like `predict_proba`, the `embedding`, and the `unknown_score`,
+whose threshold for `reject=0.95` is in the file's metadata.
 
 An ONNX file contains only data. A .pt2 file can run code, because `torch.export.load` unpickles parts of it, so load it
 only from a source that you trust. The export itself reads it back once, from memory, to verify it.
@@ -33,6 +34,7 @@ from deeplda.errors import FailedError, InputError
 from deeplda.extras import require
 from deeplda.loading import load
 from deeplda.model import Model
+from deeplda.networks.hidden_layer import outputs_and_features
 from deeplda.output_folder import OutputFolder, write_file
 
 __all__ = ["Exported", "Verification", "VerificationError", "export_model", "export_run"]
@@ -41,13 +43,17 @@ Format = Literal["onnx", "torch"]
 # A function that runs an exported graph: samples -> outputs by name.
 Runner = Callable[[NDArray[Any]], dict[str, NDArray[Any]]]
 
-OUTPUTS = ("scores", "probabilities", "embedding")
+OUTPUTS = ("scores", "probabilities", "embedding", "unknown_score")
+# The level of rejection whose threshold is stored in the file.
+REJECT = 0.95
 
 _FILES: dict[Format, str] = {"onnx": "model.onnx", "torch": "model.pt2"}
 # Probabilities may differ by this much, and decisions may differ between classes whose probabilities are this close.
 _TOLERANCE = 1e-4
 # Largest relative difference between two embeddings that float32 rounding explains.
 _ROUNDING = 1e-5
+# Unknown scores may differ by this share of their range.
+_SCORE_TOLERANCE = 1e-3
 _BATCH = 100
 _REAL_SAMPLES = 1000
 _RANDOM_SAMPLES = 100
@@ -187,8 +193,8 @@ def verify(model: Model, run: Runner, inputs: NDArray[Any]) -> Verification:
     pieces = np.split(inputs, range(1, len(inputs), min(_BATCH, model.batch_size)))
     found = _joined([run(piece) for piece in pieces])
     # The model gets the same pieces, because the rounding of a product can depend on the number of samples.
-    expected = _joined([_outputs_for(model, model.transform(piece)) for piece in pieces])
-    decided = _outputs_for(model, found["embedding"])
+    expected = _joined([_outputs_for(model, model.transform(piece)) | _unknown(model, piece) for piece in pieces])
+    decided = _outputs_for(model, found["embedding"]) | {"unknown_score": expected["unknown_score"]}
     different = found["probabilities"].argmax(1) != expected["probabilities"].argmax(1)
     second, best = np.sort(expected["probabilities"], 1)[:, -2:].T
     largest = np.abs(expected["embedding"]).max()
@@ -198,7 +204,8 @@ def verify(model: Model, run: Runner, inputs: NDArray[Any]) -> Verification:
         different=int(different.sum()),
         clearly_different=int((different & (best - second > _TOLERANCE)).sum()),
         embedding_difference=float(np.abs(found["embedding"] - expected["embedding"]).max() / (largest or 1)),
-        consistent=all(np.allclose(found[name], decided[name], rtol=1e-6, atol=1e-6) for name in OUTPUTS),
+        consistent=all(np.allclose(found[name], decided[name], rtol=1e-6, atol=1e-6) for name in OUTPUTS[:-1])
+        and _agree(found["unknown_score"], expected["unknown_score"]),
     )
 
 
@@ -213,8 +220,18 @@ def _outputs_for(model: Model, embedding: NDArray[Any]) -> dict[str, NDArray[Any
     return {"scores": scores.numpy(), "probabilities": probabilities.numpy(), "embedding": embedding}
 
 
+def _unknown(model: Model, inputs: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    return {"unknown_score": model.unknown_score(inputs)}
+
+
+def _agree(found: NDArray[np.float64], expected: NDArray[np.float64]) -> bool:
+    """Return whether two arrays of unknown scores differ by at most a thousandth of the range of all scores."""
+    spread = float(np.ptp(expected)) if len(expected) > 1 else 0.0
+    return bool(np.abs(found - expected).max() <= _SCORE_TOLERANCE * max(spread, 1.0))
+
+
 class _InferenceGraph(nn.Module):
-    """Samples -> scores, probabilities and embedding, on the CPU in eval mode, from a copy of the model."""
+    """Samples -> the four outputs, on the CPU in eval mode, from a copy of the model."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
@@ -223,11 +240,26 @@ class _InferenceGraph(nn.Module):
         self.model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]  # missing in torch's stubs
         for name in model.card.predictors[1:]:
             del self.model.predictors[name]
+        setting = self.model._unknown_setting(None, None)
+        self.setting = setting
+        self.unknown = None if setting.rule == "probability" else self.model._distance_score(setting)
 
     def forward(self, inputs: Tensor) -> dict[str, Tensor]:
-        embedding = self.model.network(self.model.normalisation(inputs))
+        embedding, layer = self._layers(self.model.normalisation(inputs))
         scores = self.model._unchecked_scores(embedding)
-        return {"scores": scores, "probabilities": self.model.predictor.calibration(scores), "embedding": embedding}
+        probabilities = self.model.predictor.calibration(scores)
+        unknown = 1 - probabilities.amax(1) if self.unknown is None else self.unknown(layer)
+        found = (scores, probabilities, embedding, unknown)
+        return dict(zip(OUTPUTS, found, strict=True))
+
+    def _layers(self, normalised: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the embedding and the layer of the unknown score."""
+        if "features" not in (self.setting.layer, self.model.card.layer):
+            embedding: Tensor = self.model.network(normalised)
+            return embedding, embedding
+        outputs, features = outputs_and_features(self.model.network, normalised)
+        assert features is not None
+        return features if self.model.card.layer == "features" else outputs, features
 
 
 def _traced(model: Model, inputs: NDArray[Any]) -> torch.export.ExportedProgram:
@@ -251,7 +283,15 @@ def _properties(model: Model) -> dict[str, object]:
         "sample_shape": model.card.sample_shape,
         "predictor": model.card.predictors[0],
         "calibrated_on": model.calibrated_on,
+        "unknown": None if model.card.unknown is None else _unknown_properties(model),
     } | ({} if model.card.table is None else {"table": model.card.table.model_dump(mode="json")})
+
+
+def _unknown_properties(model: Model) -> dict[str, object]:
+    """Return how the unknown score is computed, and the threshold above which a sample is rejected."""
+    assert model.card.unknown is not None
+    threshold = {"reject": REJECT, "threshold": model.unknown_threshold(REJECT)}
+    return model.card.unknown.model_dump() | threshold
 
 
 def _as_onnx(program: torch.export.ExportedProgram, model: Model) -> bytes:

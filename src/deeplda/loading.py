@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from deeplda.errors import InputError, code_not_run
 from deeplda.io import expanded, read_tensors
-from deeplda.model import STATISTICS, Model
+from deeplda.model import FEATURE_STATISTICS, QUANTILES, STATISTICS, Model
 from deeplda.model_card import ModelCard, read_card
 from deeplda.networks import build_network
 from deeplda.networks.inspection import first_mismatch, outline, require_sample_memory
@@ -19,6 +19,7 @@ from deeplda.networks.registry import outline_network
 from deeplda.output_folder import unchanged
 from deeplda.predictors import FeatureStatistics
 from deeplda.predictors.linear import complete_predictor_state
+from deeplda.predictors.unknown_scores import QUANTILES as QUANTILE_COUNT
 
 # Below these limits, products of the statistics do not overflow.
 _LARGEST_MEAN, _LARGEST_SCATTER = 1e100, 1e200
@@ -68,7 +69,9 @@ def _empty_model(card: ModelCard, network: nn.Module) -> Model:
     """Build a model whose buffers have the right shapes, so that a state can be loaded into it."""
     model = Model(card, network)
     for name in card.predictors:
-        model._named_predictor(name)._reserve(len(card.subclass_map), card.embedding_dim)
+        model._named_predictor(name)._reserve(len(card.subclass_map), card.layer_width)
+    if model.features_rule is not None and card.features_dim is not None:
+        model.features_rule._reserve(len(card.subclass_map), card.features_dim)
     return model
 
 
@@ -82,8 +85,8 @@ def _check_sizes(card: ModelCard, state: dict[str, Tensor], folder: Path, *, own
         if not own_network:
             network = outline_network(**card._architecture())
         declared = outline(lambda: _empty_model(card, network))
-    unknown = (STATISTICS, "network.") if own_network else (STATISTICS,)
-    stored = {name: tensor for name, tensor in state.items() if not name.startswith(unknown)}
+    apart = (STATISTICS, FEATURE_STATISTICS, QUANTILES, *(["network."] if own_network else []))
+    stored = {name: tensor for name, tensor in state.items() if not name.startswith(apart)}
     if wrong := first_mismatch(declared.state_dict(), stored):
         raise _mismatch(folder, wrong)
     if not own_network:
@@ -92,17 +95,46 @@ def _check_sizes(card: ModelCard, state: dict[str, Tensor], folder: Path, *, own
 
 
 def _load_weights(model: Model, state: dict[str, Tensor], file: Path) -> None:
-    gathered = {name.removeprefix(STATISTICS): state.pop(name) for name in list(state) if name.startswith(STATISTICS)}
+    of_outputs, of_features = (_taken(state, prefix) for prefix in (STATISTICS, FEATURE_STATISTICS))
+    quantiles = state.pop(QUANTILES, None)
     if any(name.startswith("normalisation.") and state[name].dtype == torch.float64 for name in state):
         model.double()
     if wrong := first_mismatch(model.state_dict(), state):
         raise _mismatch(file.parent, wrong)
     _check_values(state, file)
     model.load_state_dict(state)
-    if gathered:
-        statistics = _checked_statistics(gathered, model.card, file)
-        for name in model.card.predictors:
+    card, rule = model.card, model.features_rule
+    if of_outputs:
+        if set(card.predictors) == {"softmax"}:
+            raise _wrong_statistics(file)
+        statistics = _checked_statistics(of_outputs, card, card.layer_width, file)
+        for name in card.predictors:
             model._named_predictor(name)._statistics = statistics
+    if (rule is not None) != bool(of_features) or (card.layer == "features" and not of_outputs):
+        raise _wrong_statistics(file)
+    if rule is not None and card.features_dim is not None:
+        plain = card.model_copy(update={"scatter": "pooled", "class_weight": None})
+        rule._statistics = _checked_statistics(of_features, plain, card.features_dim, file)
+    model._quantiles = _checked_quantiles(quantiles, card, file)
+
+
+def _taken(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Remove the tensors with this prefix from a state, and return them without it."""
+    return {name.removeprefix(prefix): state.pop(name) for name in list(state) if name.startswith(prefix)}
+
+
+def _checked_quantiles(quantiles: Tensor | None, card: ModelCard, file: Path) -> Tensor | None:
+    """Return the quantiles of the unknown score. Raises InputError if they cannot be quantiles, or are out of place."""
+    if (quantiles is None) != (card.unknown is None):
+        raise _mismatch(file.parent, f"{QUANTILES!r} is {'missing' if quantiles is None else 'unexpected'}")
+    if quantiles is not None and not (
+        quantiles.shape == (QUANTILE_COUNT,)
+        and quantiles.dtype == torch.float64
+        and quantiles.isfinite().all()
+        and (quantiles.diff() >= 0).all()
+    ):
+        raise InputError(f"{QUANTILES!r} in {file} are not {QUANTILE_COUNT:,} ascending numbers: train again")
+    return quantiles
 
 
 def _check_values(state: dict[str, Tensor], file: Path) -> None:
@@ -120,7 +152,7 @@ def _check_values(state: dict[str, Tensor], file: Path) -> None:
             raise InputError(f"{name!r} in {file} is not positive: train again")
         if name.endswith(".calibration.uniform_share") and not 0 <= tensor < 1:
             raise InputError(f"{name!r} in {file} is not between 0 and 1: train again")
-        is_classes = name.startswith("predictors.") and name.endswith(".classes")
+        is_classes = name.startswith(("predictors.", "features_rule.")) and name.endswith(".classes")
         if is_classes and not torch.equal(tensor, torch.arange(len(tensor))):
             raise InputError(f"{name!r} in {file} is not 0, 1, ..., the positions of the classes: train again")
         if name.endswith(".calibration.samples") and not tensor >= 0:
@@ -141,6 +173,11 @@ def _mismatch(folder: Path, what: str) -> InputError:
     return InputError(found, need="both files from the same model", do="train again")
 
 
+def _wrong_statistics(file: Path) -> InputError:
+    found = f"{file} has statistics that do not fit model.json"
+    return InputError(found, need="both files from the same model", do="train again")
+
+
 def _is_scatter(matrix: Tensor) -> bool:
     """Return whether a matrix can be a sum of outer products, up to rounding.
 
@@ -155,17 +192,19 @@ def _is_scatter(matrix: Tensor) -> bool:
     )
 
 
-def _checked_statistics(state: dict[str, Tensor], card: ModelCard, file: Path) -> FeatureStatistics:
-    """Return the statistics stored with a model. Raises InputError if no set of features could have such values."""
-    c, d = len(card.subclass_map), card.embedding_dim
+def _checked_statistics(state: dict[str, Tensor], card: ModelCard, d: int, file: Path) -> FeatureStatistics:
+    """Return the statistics of a layer of width `d` that are stored with a model.
+
+    Raises InputError if no set of features could have such values.
+    """
+    c = len(card.subclass_map)
     scatters, announced = ["within"], state.get("announced", torch.tensor(True))
     shapes = {"classes": (c,), "counts": (c,), "means": (c, d), "within": (d, d), "weighted": (0,)}
     if card.scatter == "dorfer" or card.class_weight is not None:
         shapes["weighted"] = (d, d)
         scatters.append("weighted")
     if (
-        set(card.predictors) == {"softmax"}
-        or any(name not in state or state[name].shape != shape for name, shape in shapes.items())
+        any(name not in state or state[name].shape != shape for name, shape in shapes.items())
         or any(state[name].dtype != torch.float64 or not state[name].isfinite().all() for name in [*shapes][1:])
         or announced.shape != ()
         or announced.dtype != torch.bool
@@ -177,6 +216,5 @@ def _checked_statistics(state: dict[str, Tensor], card: ModelCard, file: Path) -
         or state["means"].abs().max() > _LARGEST_MEAN
         or not all(_is_scatter(state[name]) for name in scatters)
     ):
-        found = f"{file} has statistics that do not fit model.json"
-        raise InputError(found, need="both files from the same model", do="train again")
+        raise _wrong_statistics(file)
     return FeatureStatistics.from_state(state, scatter=card.scatter, class_weight=card.class_weight)

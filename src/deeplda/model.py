@@ -21,26 +21,40 @@ from deeplda.data.dataset import Inputs
 from deeplda.data.mapped_rows import MappedRows
 from deeplda.errors import InputError, NotFiniteError
 from deeplda.io import expanded
-from deeplda.model_card import ModelCard, PredictorName, first_problem
+from deeplda.model_card import Layer, ModelCard, PredictorName, UnknownSetting, first_problem
 from deeplda.networks import NETWORKS
+from deeplda.networks.hidden_layer import MOST_FEATURES, outputs_and_features
 from deeplda.networks.inspection import output_width, samples_at_once, zero_sample
+from deeplda.new_samples import SamplesToAdd
 from deeplda.output_folder import OutputFolder
 from deeplda.predictors import ClassicLDA, FeatureStatistics, Hyperplanes, LinearPredictor, NearestMean, Softmax
 from deeplda.predictors.linear import Priors
+from deeplda.predictors.shrunk_lda import ShrunkLDA
+from deeplda.predictors.unknown_scores import (
+    NONE_OF_THESE,
+    DistanceRule,
+    UnknownRule,
+    UnknownScore,
+    score_quantiles,
+    threshold,
+)
 from deeplda.views import Views, averaged
 
 __all__ = ["Model", "ModelCard"]
 
 # The files of a model folder, including its exports.
 MODEL_FILES = frozenset({"model.json", "weights.safetensors", "model.onnx", "model.pt2"})
-# Prefix of the statistics' names in weights.safetensors.
-STATISTICS = "statistics."
+# Prefixes of the statistics' names in weights.safetensors: those of the embedding and of the last hidden layer.
+STATISTICS, FEATURE_STATISTICS = "statistics.", "feature_statistics."
+# The name of the quantiles of the unknown score in weights.safetensors.
+QUANTILES = "unknown.quantiles"
 
 _PREDICTORS: dict[PredictorName, type[LinearPredictor]] = {
     "hyperplanes": Hyperplanes,
     "nearest_mean": NearestMean,
     "classic_lda": ClassicLDA,
     "softmax": Softmax,
+    "shrunk_lda": ShrunkLDA,
 }
 # Samples for a model; `MappedRows` are those of a pack.
 ModelInputs = Tensor | NDArray[np.generic] | MappedRows
@@ -74,6 +88,12 @@ class Model(nn.Module):
             )
         if "classic_lda" in card.predictors and card.class_weight == "balanced":
             self.predictors["classic_lda"] = ClassicLDA(priors=None)
+        # The rule on the last hidden layer, which decides once a class is added.
+        spare = card.features_dim is not None and card.layer == "outputs"
+        self.features_rule = ShrunkLDA() if spare else None
+        # Quantiles of the unknown score of known samples, (1001,).
+        self._quantiles: Tensor | None = None
+        self._scores_of_unknowns: dict[UnknownSetting, tuple[FeatureStatistics, UnknownScore]] = {}
 
     @classmethod
     def from_parts(
@@ -157,6 +177,13 @@ class Model(nn.Module):
         return self.predictor._statistics
 
     @property
+    def feature_statistics(self) -> FeatureStatistics | None:
+        """Statistics of the last hidden layer on the training set; None if the model has none."""
+        if self.card.layer == "features":
+            return self.statistics
+        return None if self.features_rule is None else self.features_rule._statistics
+
+    @property
     def calibrated_on(self) -> int:
         """The number of samples outside the training set that the probabilities were calibrated on; 0 if none."""
         return int(self.predictor.calibration.samples)
@@ -168,19 +195,45 @@ class Model(nn.Module):
         return samples_at_once(self.network, self.card.sample_shape) if ours else _BATCH
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return the embeddings (n, embedding_dim) of inputs (n, *sample_shape)."""
+        """Return the embeddings (n, d) of inputs (n, *sample_shape), as `transform` does."""
+        if self.card.layer == "features":
+            return self._features(inputs)
         embedding: Tensor = self.network(self.normalisation.prepare(inputs))
         return embedding
 
     def transform(self, inputs: ModelInputs, *, tta: Views | None = None, mirror: bool = False) -> NDArray[np.float32]:
-        """Return the embeddings (n, embedding_dim) of inputs (n, *sample_shape)."""
+        """Return the embeddings of inputs (n, *sample_shape).
+
+        They are the network's outputs, (n, embedding_dim). Once `add_class` or `add_samples` has decided by the last
+        hidden layer, they are that layer, as in `features`.
+        """
         return self._collect(lambda embedding: embedding, inputs, tta=tta, mirror=mirror)
 
-    def predict(self, inputs: ModelInputs, *, tta: Views | None = None, mirror: bool = False) -> NDArray[np.str_]:
-        """Return the class name of each sample, (n,)."""
+    def features(self, inputs: ModelInputs, *, tta: Views | None = None, mirror: bool = False) -> NDArray[np.float32]:
+        """Return the last hidden layer, (n, d), of inputs (n, *sample_shape).
+
+        It is the result of the network's method `features` or, without one, the input of the linear layer that runs
+        last. Raises InputError if the network has neither.
+        """
+        found = list(self._batches(self._features, inputs, tta=tta, mirror=mirror))
+        if not found:
+            found = [self._features(zero_sample(self.network, self.card.sample_shape))[:0].detach()]
+        return torch.cat(found).cpu().numpy()
+
+    def predict(
+        self, inputs: ModelInputs, *, reject: float | None = None, tta: Views | None = None, mirror: bool = False
+    ) -> NDArray[np.str_]:
+        """Return the class name of each sample, (n,).
+
+        With `reject=0.95`, a sample whose `unknown_score` exceeds that of 95 % of the known validation samples gets the
+        answer "none of these" instead. This computes the embeddings twice.
+        """
         best = self.decision_function(inputs, tta=tta, mirror=mirror).argmax(1)
         names: NDArray[np.str_] = np.asarray(self.class_names)[best]
-        return names
+        if reject is None:
+            return names
+        beyond = self.unknown_score(inputs, tta=tta, mirror=mirror) > self.unknown_threshold(reject)
+        return np.where(beyond, NONE_OF_THESE, names)
 
     def predict_proba(
         self, inputs: ModelInputs, *, tta: Views | None = None, mirror: bool = False
@@ -215,32 +268,112 @@ class Model(nn.Module):
         self._require_statistics()
         return self._collect(self.predictor.mahalanobis, inputs, tta=tta, mirror=mirror)
 
+    def unknown_score(
+        self,
+        inputs: ModelInputs,
+        *,
+        rule: UnknownRule | None = None,
+        layer: Layer | None = None,
+        tta: Views | None = None,
+        mirror: bool = False,
+    ) -> NDArray[np.float64]:
+        """Return a score for each sample, (n,), which is the larger, the less the sample is like the training set.
+
+        Args:
+            rule: "angle", "relative" and "mahalanobis" are described in `UnknownScore`; "probability" is 1 minus the
+                highest probability. The default is the rule whose thresholds are stored with the model.
+            layer: "features", the last hidden layer, or "outputs"; by default "features" if the model has statistics of
+                it. It does not matter to the rule "probability".
+
+        Raises InputError if the model does not have the statistics that the rule needs.
+        """
+        setting = self._unknown_setting(rule, layer)
+        if setting.rule == "probability":
+            return self._collect(
+                lambda embedding: 1 - self.class_probabilities(embedding).amax(1), inputs, tta=tta, mirror=mirror
+            )
+        compute = self if setting.layer == self.card.layer else self._features
+        parts = self._batches(compute, inputs, tta=tta, mirror=mirror)
+        found = [_finite(self._distance_score(setting)(part)).cpu().numpy() for part in parts]
+        return np.concatenate(found or [np.empty(0)])
+
+    def unknown_threshold(self, reject: float) -> float:
+        """Return the `unknown_score` that a share `reject` of known samples does not exceed, such as 0.95 of them.
+
+        Raises InputError if `reject` is not between 0 and 1, or if the model has no quantiles of known scores.
+        """
+        if isinstance(reject, bool) or not isinstance(reject, float | int) or not 0 < reject < 1:
+            raise InputError(f"reject is {reject!r}, need a number between 0 and 1, such as 0.95")
+        if NONE_OF_THESE in self.class_names:
+            raise InputError(f"a class is called {NONE_OF_THESE!r}, like the answer to unknown inputs: rename it")
+        if self._quantiles is None:
+            what = "the model has no scores of known validation samples, which rejecting unknown inputs needs"
+            raise InputError(f"{what}: train again with a validation set, or call fit_rejection with known samples")
+        return threshold(self._quantiles, reject)
+
+    def fit_rejection(self, inputs: ModelInputs) -> None:
+        """Set the thresholds for rejecting unknown inputs from known samples outside the training set.
+
+        Training does this with the validation set. Raises InputError if there are no samples.
+        """
+        if len(inputs) == 0:
+            raise InputError("inputs has no samples, need known samples outside the training set")
+        setting = self._default_unknown
+        self._set_unknown(self.unknown_score(inputs, rule=setting.rule, layer=setting.layer))
+
     def add_class(self, inputs: ModelInputs, name: str) -> None:
         """Add a class from a few examples (n, *sample_shape), without retraining the network.
 
-        The calibration is kept, and so are the class weights of an estimator. The new class has the prior of an average
-        class, except with classic LDA, whose priors are the class frequencies.
+        If the model has statistics of its last hidden layer, this is `add_samples` with a new name. Otherwise, the
+        predictors are fitted again on the outputs; their calibration is kept, and so are the class weights of an
+        estimator. The new class has the prior of an average class, except with classic LDA on the outputs, whose priors
+        are the class frequencies.
 
         Raises InputError if a class with that name already exists, the model has no statistics, or it has a softmax
-        predictor, whose layer is trained.
+        predictor, whose layer is trained, and no statistics of the last hidden layer.
         """
+        if not isinstance(name, str) or not name:
+            raise InputError(f"the class name is {name!r}, need a non-empty string: pass {str(name) or 'new'!r}")
+        if name in self.class_names:
+            raise InputError(f"class {name!r} already exists: choose another name, or call add_samples")
+        if self.feature_statistics is not None:
+            self.add_samples(inputs, [name] * len(inputs))
+            return
         statistics = self._require_statistics()
         if "softmax" in self.card.predictors:
             what = "a class cannot be added to a model with softmax, whose layer is trained for its classes"
             raise InputError(f"{what}: train with objective lda")
-        if not isinstance(name, str) or not name:
-            raise InputError(f"the class name is {name!r}, need a non-empty string: pass {str(name) or 'new'!r}")
-        if name in self.class_names:
-            raise InputError(f"class {name!r} already exists: choose another name")
-        features = torch.as_tensor(self.transform(inputs))
-        parents, known = self.card.subclass_map.parents, len(self.class_names)
-        statistics = statistics.with_class(features, len(parents))
-        update = {"class_names": (*self.class_names, name), "parents": self.card.parents and (*parents, known)}
-        self.card = self.card.model_copy(update=update)
-        for name in self.card.predictors:
-            predictor = self._named_predictor(name)
+        statistics = statistics.with_class(torch.as_tensor(self.transform(inputs)), len(self.card.subclass_map))
+        self._append_classes([name])
+        for kind in self.card.predictors:
+            predictor = self._named_predictor(kind)
             predictor.priors = self._priors(predictor, statistics)
             predictor._refit(statistics)
+
+    def add_samples(self, inputs: ModelInputs, names: Sequence[str] | NDArray[np.str_]) -> None:
+        """Add samples (n, *sample_shape) of known or new classes, given the class name of each, without retraining.
+
+        The statistics of the last hidden layer are updated, and the predictor `ShrunkLDA` on that layer, which replaces
+        all others, is solved again from them. The order in which samples are added makes no difference, except for the
+        order of new classes in `class_names`. The calibration is that of `ShrunkLDA` for the classes of the training.
+
+        Raises InputError if the model has no statistics of the last hidden layer, or if samples of a class with
+        subclasses are given.
+        """
+        if (statistics := self.feature_statistics) is None:
+            what = "the model has no statistics of its last hidden layer, which adding samples needs"
+            raise InputError(f"{what}: train again with this version and objective lda")
+        update = SamplesToAdd.of(names, len(inputs), self.class_names, self.card.parents)
+        statistics = update.added_to(statistics, torch.as_tensor(self.features(inputs)))
+        self._append_classes(update.new)
+        if self.card.layer == "outputs":
+            rule = self.features_rule
+            assert rule is not None
+            self.predictors, self.features_rule = nn.ModuleDict({"shrunk_lda": rule}), None
+            changes = {"layer": "features", "predictors": ("shrunk_lda",), "scatter": "pooled", "class_weight": None}
+            self.card = self.card.model_copy(update=changes)
+        self.predictor.priors = self._priors(self.predictor, statistics)
+        self.predictor._refit(statistics)
 
     def class_probabilities(self, embedding: Tensor, predictor: str | None = None) -> Tensor:
         """Return the calibrated probability of each class, (n, C) float64, for embeddings (n, embedding_dim).
@@ -265,20 +398,36 @@ class Model(nn.Module):
 
     def _unchecked_scores(self, embedding: Tensor, predictor: str | None = None) -> Tensor:
         """Return the class scores, without a check, which cannot be part of an exported graph."""
-        scores = (self._named_predictor(predictor) if predictor else self.predictor)._scores(embedding)
+        return self._combined_scores(
+            (self._named_predictor(predictor) if predictor else self.predictor)._scores(embedding)
+        )
+
+    def _combined_scores(self, scores: Tensor) -> Tensor:
+        """Return the score of each class, (n, C), given the score of each subclass, as `class_scores` describes."""
         if self.card.parents is None:
             return scores
         if self.card.subclass_decision == "sum":
             return self.card.subclass_map.class_log_sums(scores)
         return self.card.subclass_map.class_scores(scores)
 
-    @torch.no_grad()
     def embeddings(self, inputs: ModelInputs, *, tta: Views | None = None, mirror: bool = False) -> Iterator[Tensor]:
         """Yield the embeddings in batches, computed in eval mode on the model's device.
 
         Raises InputError if the inputs have the wrong shape, contain NaN or infinity, or are images scaled to 0..1
         although the training images were not, or if an embedding is not finite.
         """
+        return self._batches(self, inputs, tta=tta, mirror=mirror)
+
+    @torch.no_grad()
+    def _batches(
+        self,
+        compute: Callable[[Tensor], Tensor],
+        inputs: ModelInputs,
+        *,
+        tta: Views | None = None,
+        mirror: bool = False,
+    ) -> Iterator[Tensor]:
+        """Yield what `compute` returns for batches of inputs (n, *sample_shape), as described in `embeddings`."""
         if self.card.table is not None and is_frame(inputs):
             inputs = encoded_frame(inputs, self.card.table)
         inputs = inputs if isinstance(inputs, Tensor | MappedRows) else _as_array(inputs)
@@ -294,7 +443,7 @@ class Model(nn.Module):
         self.eval()
         for start in range(0, len(inputs), self.batch_size):
             batch = _as_tensor(inputs[start : start + self.batch_size]).to(self.normalisation.mean.device)
-            yield _finite(averaged(self, batch, tta))
+            yield _finite(averaged(compute, batch, tta))
 
     def save(self, path: str | Path) -> None:
         """Write a new model folder atomically, for `deeplda.load`. Raises InputError if the path exists."""
@@ -313,8 +462,84 @@ class Model(nn.Module):
         """Apply `function` to the embeddings and return the results as one array, even if there are no inputs."""
         parts = self.embeddings(inputs, tta=tta, mirror=mirror)
         found = [_finite(function(part)).cpu().numpy() for part in parts]
-        nothing = self.normalisation.mean.new_empty((0, self.card.embedding_dim))
+        nothing = self.normalisation.mean.new_empty((0, self.card.layer_width))
         return np.concatenate(found or [function(nothing).cpu().numpy()])
+
+    def _features(self, inputs: Tensor) -> Tensor:
+        """Return the last hidden layer (n, d) of inputs. Raises InputError if the network has none."""
+        hidden = outputs_and_features(self.network, self.normalisation.prepare(inputs))[1]
+        if hidden is None:
+            what = "the network has no last hidden layer: it has no method features, and no linear layer with vectors"
+            raise InputError(f"{what}: give it a method features(inputs) that returns (n, d), or use layer outputs")
+        return hidden
+
+    def _with_features(self, inputs: Tensor) -> Tensor:
+        """Return the outputs and, in further columns, the last hidden layer, unless it is missing or too wide."""
+        outputs, hidden = outputs_and_features(self.network, self.normalisation.prepare(inputs))
+        return outputs if hidden is None or hidden.shape[1] > MOST_FEATURES else torch.cat([outputs, hidden], 1)
+
+    @property
+    def _default_unknown(self) -> UnknownSetting:
+        """How this model can tell unknown inputs best, given the statistics that it has."""
+        if self.feature_statistics is not None:
+            return UnknownSetting(rule="angle", layer="features")
+        return UnknownSetting(rule="probability" if self.statistics is None else "relative", layer="outputs")
+
+    def _unknown_setting(self, rule: UnknownRule | None, layer: Layer | None) -> UnknownSetting:
+        """Return the rule and layer of the unknown score. Raises InputError if the model lacks what they need."""
+        default = self.card.unknown or self._default_unknown
+        if rule is not None:
+            check_choice("rule", rule, get_args(UnknownRule))
+        if layer is not None:
+            check_choice("layer", layer, get_args(Layer))
+        setting = UnknownSetting(rule=rule or default.rule, layer=layer or default.layer)
+        if setting.rule != "probability":
+            self._statistics_of(setting.layer)
+        return setting
+
+    def _statistics_of(self, layer: Layer) -> FeatureStatistics:
+        """Return the statistics of a layer. Raises InputError if the model has none."""
+        if layer == "outputs" and self.card.layer == "outputs":
+            return self._require_statistics()
+        found = self.feature_statistics if layer == "features" else None
+        if found is None:
+            what = {
+                "outputs": "once classes were added, the model has only statistics of the last hidden layer",
+                "features": "the model has no statistics of the last hidden layer",
+            }[layer]
+            other: Layer = "features" if layer == "outputs" else "outputs"
+            raise InputError(f'{what}: pass layer="{other}", or rule="probability"')
+        return found
+
+    def _distance_score(self, setting: UnknownSetting) -> UnknownScore:
+        """Return the module that scores a layer; it is kept until the statistics change."""
+        assert setting.rule != "probability"
+        statistics = self._statistics_of(setting.layer)
+        kept = self._scores_of_unknowns.get(setting)
+        if kept is None or kept[0] is not statistics:
+            rule: DistanceRule = setting.rule
+            kept = statistics, UnknownScore(statistics, rule)
+            self._scores_of_unknowns[setting] = kept
+        return kept[1].to(self.normalisation.mean.device)
+
+    def _set_unknown(self, scores: NDArray[np.float64]) -> None:
+        """Store the quantiles of the default unknown score, given that score of known samples (n,)."""
+        self._quantiles = score_quantiles(scores)
+        self.card = self.card.model_copy(update={"unknown": self._default_unknown})
+
+    def _set_feature_statistics(self, statistics: FeatureStatistics) -> None:
+        """Keep the statistics of the last hidden layer, and fit the rule that works on it."""
+        rule = ShrunkLDA().to(self.normalisation.mean.device)
+        rule.priors = self._priors(rule, statistics)
+        self.features_rule = rule.fit_statistics(statistics)
+        self.card = self.card.model_copy(update={"features_dim": statistics.means.shape[1]})
+
+    def _append_classes(self, names: Sequence[str]) -> None:
+        """Add classes to the card; each has one subclass if there are subclasses."""
+        known, parents = len(self.class_names), self.card.parents
+        more = tuple(range(known, known + len(names)))
+        update = {"class_names": (*self.class_names, *names), "parents": parents and (*parents, *more)}
+        self.card = self.card.model_copy(update=update)
 
     def _named_predictor(self, name: str) -> LinearPredictor:
         predictor = self.predictors[name]
@@ -374,6 +599,10 @@ class Model(nn.Module):
         state = self.state_dict()
         if self.statistics is not None:
             state |= {f"{STATISTICS}{name}": tensor for name, tensor in self.statistics.state().items()}
+        if self.card.layer == "outputs" and (found := self.feature_statistics) is not None:
+            state |= {f"{FEATURE_STATISTICS}{name}": tensor for name, tensor in found.state().items()}
+        if self._quantiles is not None:
+            state[QUANTILES] = self._quantiles
         # Copies, because safetensors rejects tensors that share memory, such as the weights of tied layers.
         copies = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in state.items()}
         folder.write("weights.safetensors", save(copies))

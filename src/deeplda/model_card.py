@@ -11,17 +11,30 @@ from deeplda.core.options import ClassWeight, Scatter, check_regularisation
 from deeplda.data.table_encoding import TableEncoder
 from deeplda.errors import InputError, unreadable
 from deeplda.io import read_small
+from deeplda.networks.hidden_layer import MOST_FEATURES
 from deeplda.networks.layers import Head
 from deeplda.networks.registry import Architecture
 from deeplda.networks.whitened_output import Outputs
+from deeplda.predictors.unknown_scores import UnknownRule
 from deeplda.subclasses import SubclassMap
 
-PredictorName = Literal["hyperplanes", "nearest_mean", "classic_lda", "softmax"]
+PredictorName = Literal["hyperplanes", "nearest_mean", "classic_lda", "softmax", "shrunk_lda"]
+# The layers of a network on which predictors and scores can work.
+Layer = Literal["outputs", "features"]
 # The predictors that are fitted on the statistics of the embedding.
 LDA_PREDICTORS: tuple[PredictorName, ...] = ("hyperplanes", "nearest_mean", "classic_lda")
 
 # A NumPy array of names pads each of them to the longest, so a broken file could make it huge.
 _MAX_NAME_BYTES = 2**26
+
+
+class UnknownSetting(BaseModel):
+    """How unknown inputs are scored: the rule, and the layer that it works on."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    rule: UnknownRule
+    layer: Layer
 
 
 class ModelCard(BaseModel):
@@ -41,6 +54,9 @@ class ModelCard(BaseModel):
         subclass_decision: "argmax" picks the class of the best subclass, "sum" the class whose subclasses have the
             highest total probability.
         table: the encoding of raw rows, if the model was trained on a table; its outputs are the samples.
+        layer: the layer that is the embedding: the network's outputs or, once samples were added, its last hidden one.
+        features_dim: the width of the last hidden layer, if the model has statistics of it.
+        unknown: the score that the stored quantiles belong to; None if there are none.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -64,6 +80,9 @@ class ModelCard(BaseModel):
     parents: tuple[int, ...] | None = None
     subclass_decision: Literal["argmax", "sum"] = "argmax"
     table: TableEncoder | None = None
+    layer: Layer = "outputs"
+    features_dim: int | None = Field(None, ge=1, le=MOST_FEATURES)
+    unknown: UnknownSetting | None = None
 
     @model_validator(mode="after")
     def _check_that_settings_agree(self) -> Self:
@@ -73,6 +92,10 @@ class ModelCard(BaseModel):
             raise ValueError("class names are too long")
         if self.table is not None and self.sample_shape != (len(self.table.outputs),):
             raise ValueError("table and sample_shape have different numbers of values")
+        if (self.layer == "features") != (self.predictors == ("shrunk_lda",)):
+            raise ValueError("predictor shrunk_lda and layer features belong together")
+        if self.layer == "features" and self.features_dim is None:
+            raise ValueError("layer is features, but features_dim is missing")
         check_regularisation(self.alpha, self.lam, self.scatter, self.class_weight)
         return self
 
@@ -89,6 +112,11 @@ class ModelCard(BaseModel):
             "hidden_layer_sizes": self.hidden_layer_sizes,
             "dropout": self.dropout,
         }
+
+    @property
+    def layer_width(self) -> int:
+        """The width of the model's embedding: that of the network's outputs or of its last hidden layer."""
+        return self.embedding_dim if self.layer == "outputs" or self.features_dim is None else self.features_dim
 
     @property
     def subclass_map(self) -> SubclassMap:

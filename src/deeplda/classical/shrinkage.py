@@ -1,7 +1,7 @@
-"""How far the pooled covariance is shrunk towards a sphere: scikit-learn's estimates, computed from moments.
+"""How far the pooled covariance is shrunk towards a sphere: the options, and the estimate of Ledoit and Wolf.
 
-Both formulas need only the covariance S = W / n, the number n of samples and, for Ledoit-Wolf, the sum of |z|^4 over
-the samples z, centred at their class means.
+The formula needs only the covariance S = W / n, the number n of samples and the sum of |z|^4 over the samples z,
+centred at their class means. The other estimate, OAS, is in `deeplda.core.oas`.
 """
 
 from __future__ import annotations
@@ -24,20 +24,6 @@ def check_shrinkage(shrinkage: object) -> None:
         return
     names = " or ".join(map(repr, get_args(Shrinkage)))
     raise InputError(f"shrinkage is {shrinkage!r}, need None, a number from 0 to 1, {names}")
-
-
-def oas_shrinkage(covariance: Tensor, n: float) -> float:
-    """Return the coefficient of Chen, Wiesel, Eldar and Hero (2010), as `sklearn.covariance.oas` computes it.
-
-    `covariance` is S, (d, d), of `n` samples.
-    """
-    d, mean = len(covariance), float(covariance.diagonal().mean())
-    if d == 1 or mean == 0:
-        return 0.0 if d == 1 else 1.0
-    # In units of the mean variance, no square overflows.
-    squared = float((covariance / mean).square().mean())
-    spread = (n + 1) * (squared - 1 / d)
-    return 1.0 if spread == 0 else min((squared + 1) / spread, 1.0)
 
 
 def ledoit_wolf_shrinkage(covariance: Tensor, n: float, fourth: float) -> float:

@@ -16,9 +16,10 @@ from torch import Tensor
 from deeplda.classical.class_labels import encode_labels, extend_labels
 from deeplda.classical.discriminant_classifier import DiscriminantClassifier, Floats
 from deeplda.classical.linear_discriminant import LinearDiscriminant
-from deeplda.classical.shrinkage import Shrinkage, check_shrinkage, ledoit_wolf_shrinkage, oas_shrinkage
+from deeplda.classical.shrinkage import Shrinkage, check_shrinkage, ledoit_wolf_shrinkage
 from deeplda.core.moments import ClassMoments, class_moments
 from deeplda.core.norm_moments import NormMoments
+from deeplda.core.oas import oas_shrinkage
 from deeplda.core.options import check_regularisation
 from deeplda.errors import InputError
 from deeplda.memory import require_memory

@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     from deeplda.model import Model
     from deeplda.views import Views
 
-# The prediction for one file or row: its path or number, class, probability and, if requested, subclass and distance;
-# for a broken file, its path and the error.
+# The prediction for one file or row: its path or number, class, probability and, if requested, subclass, distance and
+# unknown score; for a broken file, its path and the error.
 Prediction = dict[str, str | float]
 # The number of rows of a table that are shown on a terminal.
 _MOST_ROWS = 20
+_NUMBERS = ("probability", "distance", "unknown_score")
 
 
 def predict(
@@ -45,6 +46,13 @@ def predict(
     distance: Annotated[
         bool, flag("Also show the distance to the nearest class, which is large for samples that fit no class.")
     ] = False,
+    reject: Annotated[
+        float | None,
+        Parameter(
+            help='Answer "none of these" for samples that are less like the training set than this share of known '
+            "validation samples, such as 0.95, and show the score."
+        ),
+    ] = None,
     tta: Tta = None,
     csv_: Annotated[bool, flag("Print comma-separated values to stdout.", name="--csv")] = False,
     json_: Json = False,
@@ -63,9 +71,12 @@ def predict(
 
     model = load(run, network=network, device=str(pick_device(device)))
     details = ["class", "probability"] + ["subclass"] * subclasses + ["distance"] * distance
+    details += ["unknown_score"] * (reject is not None)
+    threshold = None if reject is None else model.unknown_threshold(reject)
 
     def classify(samples: NDArray[np.generic]) -> list[Prediction]:
-        return _predictions(model, samples, tta=tta, subclasses=subclasses, distance=distance)
+        found = _predictions(model, samples, tta=tta, subclasses=subclasses, distance=distance)
+        return found if threshold is None else _with_rejections(found, model.unknown_score(samples, tta=tta), threshold)
 
     if model.card.table is not None:
         _classify_table(model, files, ["row", *details], classify, csv_=csv_, json_=json_)
@@ -243,6 +254,16 @@ def _predictions(
     return predictions
 
 
+def _with_rejections(predictions: list[Prediction], scores: NDArray[np.float64], threshold: float) -> list[Prediction]:
+    """Add the unknown scores (n,), and replace the class of samples that exceed the threshold."""
+    from deeplda.predictors.unknown_scores import NONE_OF_THESE
+
+    return [
+        prediction | ({"class": NONE_OF_THESE} if score > threshold else {}) | {"unknown_score": round(float(score), 6)}
+        for prediction, score in zip(predictions, scores, strict=True)
+    ]
+
+
 def _print_predictions(predictions: list[Prediction], columns: list[str]) -> None:
     from rich.table import Table
 
@@ -251,7 +272,7 @@ def _print_predictions(predictions: list[Prediction], columns: list[str]) -> Non
     table = Table()
     for column in columns:
         # Wrap long paths instead of truncating them, because files in one folder differ only at the end.
-        table.add_column(column, justify="right" if column in ("probability", "distance") else "left", overflow="fold")
+        table.add_column(column, justify="right" if column in _NUMBERS else "left", overflow="fold")
     for prediction in predictions:
         cells = (prediction[column] for column in columns)
         table.add_row(*(f"{cell:.4f}" if isinstance(cell, float) else str(cell) for cell in cells))

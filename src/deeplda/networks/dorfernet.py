@@ -78,8 +78,17 @@ class DorferNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Map images (n, channels, height, width) to embeddings (n, embedding_dim)."""
+        return self.outputs(self.features(images))
+
+    def features(self, images: Tensor) -> Tensor:
+        """Map images (n, channels, height, width) to the last hidden layer, maps (n, d, h, w)."""
         hidden = self.block3(self.block2(self.block1(images)))
-        embeddings: Tensor = self.block6(self.block5(self.block4(hidden)))
+        features: Tensor = self.block5(self.block4(hidden))
+        return features
+
+    def outputs(self, features: Tensor) -> Tensor:
+        """Map the last hidden layer (n, d, h, w) to embeddings (n, embedding_dim)."""
+        embeddings: Tensor = self.block6(features)
         return embeddings if self.whitened is None else self.whitened(embeddings)
 
 

@@ -18,6 +18,8 @@ _SIDE = 2
 # Added to the variance of each direction so that mere noise is not amplified; suits images with a variance of about 1.
 _NOISE = 5e-4
 _IMAGES_AT_ONCE = 100
+# The modules of `output` before the output layer: pooling and flattening. Their place is part of the weights' names.
+_POOLING = 2
 
 
 class FastNet(nn.Module):
@@ -77,7 +79,16 @@ class FastNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Map images (n, channels, height, width) to embeddings (n, embedding_dim)."""
-        embeddings: Tensor = self.output(self.groups(self.whitening(images)))
+        return self.outputs(self.features(images))
+
+    def features(self, images: Tensor) -> Tensor:
+        """Map images (n, channels, height, width) to the last hidden layer, the largest values of the maps, (n, d)."""
+        features: Tensor = self.output[:_POOLING](self.groups(self.whitening(images)))
+        return features
+
+    def outputs(self, features: Tensor) -> Tensor:
+        """Map the last hidden layer (n, d) to embeddings (n, embedding_dim)."""
+        embeddings: Tensor = self.output[_POOLING:](features)
         return embeddings if self.whitened is None else self.whitened(embeddings)
 
 

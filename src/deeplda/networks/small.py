@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+import torch
 from torch import Tensor, nn
 
 from deeplda.errors import InputError
@@ -85,7 +86,11 @@ class ConvNetSmall(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Map images (n, channels, height, width) to embeddings (n, embedding_dim)."""
-        embeddings: Tensor = self.output(self.features(images))
+        return self.outputs(self.features(images))
+
+    def outputs(self, features: Tensor) -> Tensor:
+        """Map the last hidden layer (n, d) to embeddings (n, embedding_dim)."""
+        embeddings: Tensor = self.output(features)
         return embeddings if self.whitened is None else self.whitened(embeddings)
 
 
@@ -151,7 +156,16 @@ class MLP(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         """Map feature vectors (n, features) to embeddings (n, embedding_dim)."""
+        return self.outputs(self.features(rows))
+
+    def features(self, rows: Tensor) -> Tensor:
+        """Map feature vectors (n, features) to what the two output layers take: the vectors and the hidden values."""
+        return rows if self.output is None else torch.cat([rows, self.hidden(rows)], 1)
+
+    def outputs(self, features: Tensor) -> Tensor:
+        """Map the result of `features` to embeddings (n, embedding_dim)."""
+        rows, hidden = features.tensor_split([self.linear.in_features], 1)
         embeddings: Tensor = self.linear(rows)
         if self.output is not None:
-            embeddings = embeddings + self.output(self.hidden(rows))
+            embeddings = embeddings + self.output(hidden)
         return embeddings if self.whitened is None else self.whitened(embeddings)

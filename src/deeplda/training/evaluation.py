@@ -11,7 +11,7 @@ from torch import Tensor
 
 from deeplda.data.dataset import Part
 from deeplda.model import Model
-from deeplda.predictors import FeatureStatistics
+from deeplda.predictors import Calibration, FeatureStatistics
 from deeplda.predictors.calibration import brier_score, calibration_error, log_loss
 from deeplda.training.metrics import PredictorScores, Scores
 from deeplda.training.parallel import ALONE, World
@@ -31,19 +31,42 @@ def gather_statistics(model: Model, part: Part, watch: Watch = unwatched, world:
 
     The samples are split among the processes of a `world`, and all processes return the same statistics of all samples.
     """
-    statistics = FeatureStatistics.for_labels(
+    return _gathered(model, part, model, watch, world)[0]
+
+
+def gather_both_statistics(
+    model: Model, part: Part, watch: Watch = unwatched, world: World = ALONE
+) -> tuple[FeatureStatistics, FeatureStatistics | None]:
+    """Return the statistics of the outputs, as `gather_statistics` does, and of the last hidden layer, from one pass.
+
+    The latter are None if the network has no such layer, or one that is too wide. They need no class sizes, so that
+    samples and classes can be added later.
+    """
+    return _gathered(model, part, model._with_features, watch, world)
+
+
+def _gathered(
+    model: Model, part: Part, compute: Callable[[Tensor], Tensor], watch: Watch, world: World
+) -> tuple[FeatureStatistics, FeatureStatistics | None]:
+    """Return the statistics of the first columns that `compute` returns, the embedding, and of any further columns."""
+    embedded = FeatureStatistics.for_labels(
         part.labels, part.weights, scatter=model.card.scatter, class_weight=model.card.class_weight
     )
+    hidden, width = FeatureStatistics(), model.card.layer_width
     inputs, labels = world.share(part.inputs), world.share(part.labels)
     weights, start = None if part.weights is None else world.share(part.weights), 0
-    for embedding in watch(model.embeddings(inputs), len(inputs), "fitting the predictors"):
-        batch = slice(start, start + len(embedding))
-        statistics.update(embedding, labels[batch], None if weights is None else weights[batch])
-        start += len(embedding)
-    first, *others = world.gather(statistics)
-    for other in others:
+    for batch in watch(model._batches(compute, inputs), len(inputs), "fitting the predictors"):
+        here = slice(start, start + len(batch))
+        own = labels[here], None if weights is None else weights[here]
+        embedded.update(batch[:, :width], *own)
+        if batch.shape[1] > width:
+            hidden.update(batch[:, width:], *own)
+        start += len(batch)
+    (first, first_hidden), *others = world.gather((embedded, hidden))
+    for other, other_hidden in others:
         first.merge(other)
-    return first
+        first_hidden.merge(other_hidden)
+    return first, first_hidden if len(first_hidden.classes) else None
 
 
 def evaluate(
@@ -63,7 +86,7 @@ def evaluate(
     """
     if len(part) == 0:
         return None
-    found = gather_scores(model, part, watch, world, tta=tta)
+    found = gather_scores(model, part, watch, world, tta=tta, to_calibrate=calibrate)
     if calibrate:
         calibrate_model(model, found, world)
     predictors = {name: _predictor_scores(model, name, own, found.labels) for name, own in found.scores.items()}
@@ -83,46 +106,91 @@ class ScoredSamples(NamedTuple):
         labels: (n,), their classes.
         weights: (n,), their weights, or None if they have none.
         scores: the class scores (n, C) of each predictor, by name.
+        features: the class scores (n, C) of the rule on the last hidden layer, or None if the model has none.
+        unknown: their unknown scores (n,) by the model's default rule, or None if it follows from the probabilities.
     """
 
     labels: NDArray[np.int64]
     weights: NDArray[np.float64] | None
     scores: dict[str, NDArray[np.float64]]
+    features: NDArray[np.float64] | None = None
+    unknown: NDArray[np.float64] | None = None
 
     @classmethod
     def joined(cls, parts: Sequence[ScoredSamples]) -> ScoredSamples:
         """Concatenate several sets of samples, which all have weights or all have none."""
-        weights = [part.weights for part in parts if part.weights is not None]
         names = parts[0].scores
         return cls(
             np.concatenate([part.labels for part in parts]),
-            np.concatenate(weights) if weights else None,
+            _joined([part.weights for part in parts]),
             {name: np.concatenate([part.scores[name] for part in parts]) for name in names},
+            _joined([part.features for part in parts]),
+            _joined([part.unknown for part in parts]),
         )
 
 
+def _joined(parts: Sequence[NDArray[np.float64] | None]) -> NDArray[np.float64] | None:
+    found = [part for part in parts if part is not None]
+    return np.concatenate(found) if found else None
+
+
 def gather_scores(
-    model: Model, part: Part, watch: Watch = unwatched, world: World = ALONE, *, tta: Views | None = None
+    model: Model,
+    part: Part,
+    watch: Watch = unwatched,
+    world: World = ALONE,
+    *,
+    tta: Views | None = None,
+    to_calibrate: bool = False,
 ) -> ScoredSamples:
-    """Return the scores of `part`, with the samples in the same order in all processes."""
-    inputs, classes = world.share(part.inputs), len(model.class_names)
+    """Return the scores of `part`, with the samples in the same order in all processes.
+
+    With `to_calibrate`, the result also has everything else that `calibrate_model` needs, from the same pass.
+    """
+    inputs, classes, width = world.share(part.inputs), len(model.class_names), model.card.layer_width
     found: dict[str, list[NDArray[np.float64]]] = {name: [np.empty((0, classes))] for name in model.card.predictors}
-    for embedding in watch(model.embeddings(inputs, tta=tta), len(inputs), "scoring"):
+    rule, setting = (model.features_rule, model._default_unknown) if to_calibrate else (None, None)
+    distance = None if setting is None or setting.rule == "probability" else setting
+    of_features, unknown = [np.empty((0, classes))], [np.empty(0)]
+    batches = model._batches(model if rule is None else model._with_features, inputs, tta=tta)
+    for batch in watch(batches, len(inputs), "scoring"):
+        embedding, hidden = batch[:, :width], batch[:, width:]
         for name, scores in found.items():
             scores.append(model.class_scores(embedding, name).cpu().numpy())
-    weights = None if part.weights is None else world.share(part.weights)
+        if rule is not None:
+            of_features.append(model._combined_scores(rule.decision_function(hidden)).cpu().numpy())
+        if distance is not None:
+            layer = embedding if distance.layer == model.card.layer else hidden
+            unknown.append(model._distance_score(distance)(layer).cpu().numpy())
     own = ScoredSamples(
-        world.share(part.labels), weights, {name: np.concatenate(scores) for name, scores in found.items()}
+        world.share(part.labels),
+        None if part.weights is None else world.share(part.weights),
+        {name: np.concatenate(scores) for name, scores in found.items()},
+        None if rule is None else np.concatenate(of_features),
+        None if distance is None else np.concatenate(unknown),
     )
     return ScoredSamples.joined(world.gather(own))
 
 
 def calibrate_model(model: Model, samples: ScoredSamples, world: World = ALONE) -> None:
-    """Calibrate the predictors on samples outside the training set. All processes get the first one's calibration."""
+    """Calibrate the predictors on samples outside the training set. All processes get the first one's calibration.
+
+    The quantiles of the unknown score are stored as well.
+    """
+    calibrations = {name: model._named_predictor(name).calibration for name in samples.scores}
     for name, scores in samples.scores.items():
-        calibration = model._named_predictor(name).calibration.fit(scores, samples.labels, samples.weights)
-        state = {key: value.cpu() for key, value in calibration.state_dict().items()}
-        calibration.load_state_dict(world.from_first(state))
+        _calibrate(calibrations[name], scores, samples, world)
+    if model.features_rule is not None and samples.features is not None:
+        _calibrate(model.features_rule.calibration, samples.features, samples, world)
+    first = model.card.predictors[0]
+    highest = np.exp(calibrations[first].log_probabilities(samples.scores[first]).max(1))
+    model._set_unknown(1 - highest if samples.unknown is None else samples.unknown)
+
+
+def _calibrate(calibration: Calibration, scores: NDArray[np.float64], samples: ScoredSamples, world: World) -> None:
+    calibration.fit(scores, samples.labels, samples.weights)
+    state = {key: value.cpu() for key, value in calibration.state_dict().items()}
+    calibration.load_state_dict(world.from_first(state))
 
 
 def _predictor_scores(

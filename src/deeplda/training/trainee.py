@@ -27,7 +27,7 @@ from deeplda.subclasses import SubclassMap
 from deeplda.training.batches import Batch
 from deeplda.training.config import LDA_OBJECTIVES, SOFTMAX_OBJECTIVES, FitConfig, layer_sizes
 from deeplda.training.criteria import build_criterion, lda_part
-from deeplda.training.evaluation import Watch, evaluate, gather_statistics, unwatched
+from deeplda.training.evaluation import Watch, evaluate, gather_both_statistics, gather_statistics, unwatched
 from deeplda.training.metrics import AUGMENTED, FinalScores, Scores, Spectrum
 from deeplda.training.optim import build_optimizer
 from deeplda.training.parallel import ALONE, World
@@ -146,7 +146,7 @@ class Classifier:
 
         Without a validation set, the probabilities are not calibrated.
         """
-        self.fit_predictors(data.train, watch)
+        self.fit_predictors(data.train, watch, features=True)
         evaluate(self.model, data.val, world=self.world, calibrate=True)
         return self.model
 
@@ -194,8 +194,11 @@ class Classifier:
         seen = lda.diagnostics
         return {"eigenvalues": seen.eigenvalues.tolist(), "selected": seen.selected, "dead_dims": seen.dead_dims}
 
-    def fit_predictors(self, part: Part, watch: Watch = unwatched) -> None:
-        """Fit the predictors on `part` with the current network; softmax copies the trained layer instead."""
+    def fit_predictors(self, part: Part, watch: Watch = unwatched, *, features: bool = False) -> None:
+        """Fit the predictors on `part` with the current network; softmax copies the trained layer instead.
+
+        With `features`, the statistics of the last hidden layer are gathered in the same pass.
+        """
         if self.config.objective in SOFTMAX_OBJECTIVES:
             softmax = self.model._named_predictor("softmax")
             assert isinstance(softmax, Softmax)
@@ -204,7 +207,16 @@ class Classifier:
             softmax.set_layer(classes, *((layer.weight, layer.bias) if layer else (None, None)))
         if self.config.objective in LDA_OBJECTIVES:
             with while_training():
-                self.model._fit_statistics(gather_statistics(self.model, part, watch, self.world))
+                self._fit_from_statistics(part, watch, features=features)
+
+    def _fit_from_statistics(self, part: Part, watch: Watch, *, features: bool) -> None:
+        if not features:
+            self.model._fit_statistics(gather_statistics(self.model, part, watch, self.world))
+            return
+        of_outputs, of_features = gather_both_statistics(self.model, part, watch, self.world)
+        self.model._fit_statistics(of_outputs)
+        if of_features is not None:
+            self.model._set_feature_statistics(of_features)
 
 
 class _NetworkAndHead(nn.Module):

@@ -1,0 +1,84 @@
+"""Scores that tell unknown inputs from samples of the known classes: the larger a score, the less known the sample."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from deeplda.core.moments import ClassMoments
+from deeplda.predictors.feature_statistics import FeatureStatistics
+from deeplda.predictors.shrunk_lda import shrunk_whitening
+
+UnknownRule = Literal["angle", "relative", "mahalanobis", "probability"]
+DistanceRule = Literal["angle", "relative", "mahalanobis"]
+# The answer for a sample that is rejected.
+NONE_OF_THESE = "none of these"
+# The number of quantiles of known scores that are stored with a model, which allow any level of rejection.
+QUANTILES = 1001
+
+
+class UnknownScore(nn.Module):
+    """A score of features (n, d), from the statistics of the training set in the same layer.
+
+    Features are centred at the mean of all samples and whitened by the pooled covariance, which is shrunk by OAS.
+
+    - "angle": 1 - cos of the angle between a sample and the nearest class mean, as seen from the centre. It ignores how
+      far out a sample lies, which depends on its contrast more than on its class.
+    - "mahalanobis": the distance to the nearest class mean.
+    - "relative": the squared distance to the nearest class mean minus the squared Mahalanobis distance to the centre
+      with the covariance of all samples (Ren et al. 2021, "A simple fix to Mahalanobis distance").
+    """
+
+    centre: Tensor
+    whitening: Tensor
+    means: Tensor
+    total: Tensor
+
+    def __init__(self, statistics: FeatureStatistics, rule: DistanceRule) -> None:
+        super().__init__()
+        self.rule = rule
+        shares = statistics.counts / statistics.counts.sum()
+        centre, whitening = shares @ statistics.means, shrunk_whitening(statistics)
+        total = shrunk_whitening(_as_one_class(statistics, centre)) if rule == "relative" else torch.empty(0, 0)
+        self.register_buffer("centre", centre)
+        self.register_buffer("whitening", whitening)
+        self.register_buffer("means", (statistics.means - centre) @ whitening)
+        self.register_buffer("total", total.double())
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return the score of each sample, (n,) float64, for features (n, d)."""
+        centred = features.double() - self.centre
+        rows = centred @ self.whitening
+        if self.rule == "angle":
+            return 1 - (_normalised(rows) @ _normalised(self.means).T).amax(1)
+        squares = (rows.square().sum(1, keepdim=True) + self.means.square().sum(1) - 2 * rows @ self.means.T).amin(1)
+        if self.rule == "mahalanobis":
+            return squares.clamp(min=0).sqrt()
+        return squares - (centred @ self.total).square().sum(1)
+
+
+def _as_one_class(statistics: FeatureStatistics, centre: Tensor) -> FeatureStatistics:
+    """Return the statistics of the same samples without their classes."""
+    counts = statistics.counts
+    means = statistics.means - centre
+    scatter = statistics.pooled() * counts.sum() + (counts[:, None] * means).T @ means
+    return FeatureStatistics.of(ClassMoments(torch.tensor([0]), counts.sum()[None], centre[None], scatter))
+
+
+def _normalised(rows: Tensor) -> Tensor:
+    """Return the rows scaled to length 1; a row of zeros stays as it is, at a right angle to all others."""
+    return rows / rows.square().sum(1, keepdim=True).sqrt().clamp(min=1e-300)
+
+
+def score_quantiles(scores: NDArray[np.float64]) -> Tensor:
+    """Return the quantiles 0, 0.001, ..., 1 of known scores (n,), as (1001,) float64."""
+    return torch.from_numpy(np.quantile(scores, np.linspace(0, 1, QUANTILES)))
+
+
+def threshold(quantiles: Tensor, level: float) -> float:
+    """Return the score that a share `level` of the known samples does not exceed, between two stored quantiles."""
+    return float(np.interp(level, np.linspace(0, 1, QUANTILES), quantiles.numpy()))
