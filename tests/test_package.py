@@ -29,6 +29,7 @@ LAYERS = [
     ["loading"],
     ["training"],
     ["estimator_files", "estimator_inputs"],
+    ["estimator_row_space"],
     ["estimator_training"],
     ["estimators"],
     ["_deprecated"],

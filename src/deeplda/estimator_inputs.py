@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import assert_all_finite, check_consistent_length, column_or_1d
@@ -19,8 +19,9 @@ from torch import nn
 
 from deeplda.core.options import check_integer, check_number
 from deeplda.data.data_frames import encoded_frame, fit_encoder, is_frame, needs_encoding
-from deeplda.data.dataset import Part
+from deeplda.data.dataset import Inputs, Part
 from deeplda.data.mapped_rows import MappedRows
+from deeplda.data.sparse_rows import SparseRows
 from deeplda.data.table_encoding import TableEncoder
 from deeplda.errors import InputError
 from deeplda.model import Model
@@ -35,6 +36,8 @@ _LEAST_SAMPLES = 3
 
 # Other dtypes are converted to the first one. Tabular data needs float64; images stay as small as they are.
 _DTYPES = [np.float64, np.float32, np.uint8]
+# The numbers that are standardised at once: 16 MB in float64.
+_BLOCK_SIZE = 2**21
 
 Split = tuple[NDArray[np.intp], NDArray[np.intp]]
 
@@ -44,12 +47,13 @@ def training_samples(
 ) -> tuple[NDArray[Any], NDArray[Any], TableEncoder | None]:
     """Return the samples, the labels (n,) and, if the samples are the encoded rows of a data frame, the encoding.
 
-    This defines `n_features_in_` and `feature_names_in_`. If `before` is a model to continue from, the samples must
-    have the same features, and its encoding is used. Columns that are left out are reported by a warning.
+    Sparse matrices of any format become CSR. This defines `n_features_in_` and `feature_names_in_`. If `before` is a
+    model to continue from, the samples must have the same features, and its encoding is used. Columns that are left out
+    are reported by a warning.
     """
     table = None if before is None else before.card.table
     if table is None and (before is not None or not needs_encoding(X)):
-        checks = {"dtype": _DTYPES, "allow_nd": True, "reset": before is None}
+        checks = {"dtype": _DTYPES, "accept_sparse": "csr", "allow_nd": True, "reset": before is None}
         samples, labels = validate_data(estimator, X, y, **checks)
         return samples, labels, None
     if table is None:
@@ -68,7 +72,8 @@ def training_samples(
 def samples_like_training(estimator: BaseEstimator, X: object, table: TableEncoder | None) -> NDArray[Any]:
     """Return the samples to predict for a fitted estimator; `table` is the encoding from `training_samples`."""
     if table is None:
-        samples: NDArray[Any] = validate_data(estimator, X, reset=False, dtype=_DTYPES, allow_nd=True)
+        checks = {"dtype": _DTYPES, "accept_sparse": "csr", "allow_nd": True, "reset": False}
+        samples: NDArray[Any] = validate_data(estimator, X, **checks)
         return samples
     if not is_frame(X):
         what = f"X is a {type(X).__name__}, but the estimator was fitted on a data frame"
@@ -129,9 +134,19 @@ class Standardisation(NamedTuple):
     @classmethod
     def of(cls, part: Part) -> Self:
         """Return the standardisation of these samples, with their weights; constant features are only centred."""
-        inputs = np.asarray(part.inputs, dtype=np.float64)
-        scaler = StandardScaler().fit(inputs, sample_weight=part.weights)
+        if isinstance(part.inputs, SparseRows):
+            # scikit-learn computes the means of a sparse matrix as well, but does not subtract them.
+            matrix = part.inputs.matrix.astype(np.float64)
+            scaler = StandardScaler(with_mean=False).fit(matrix, sample_weight=part.weights)
+        else:
+            inputs = np.asarray(part.inputs, dtype=np.float64)
+            scaler = StandardScaler().fit(inputs, sample_weight=part.weights)
         return cls(scaler.mean_, scaler.scale_)
+
+    @classmethod
+    def none(cls, features: int) -> Self:
+        """Return the standardisation that leaves samples as they are."""
+        return cls(np.zeros(features), np.ones(features))
 
     @classmethod
     def in_model(cls, model: Model) -> Self:
@@ -144,14 +159,42 @@ class Standardisation(NamedTuple):
         standardised: NDArray[np.float64] = (inputs.astype(np.float64, copy=False) - self.mean) / self.scale
         return standardised.astype(np.float32)
 
+    def products(self, first: Inputs, second: Inputs) -> NDArray[np.float64]:
+        """Return the inner products (k, n) of samples (k, features) with samples (n, features), all standardised."""
+        products = np.zeros((len(first), len(second)))
+        if products.size:
+            for left, right in zip(self._blocks(first, len(second)), self._blocks(second, len(first)), strict=True):
+                products += left @ right.T
+        return products
+
+    def combined(self, weights: NDArray[np.float64], inputs: Inputs) -> NDArray[np.float64]:
+        """Return weights (k, n) times the standardised samples (n, features)."""
+        return np.concatenate([weights @ block for block in self._blocks(inputs)], axis=1)
+
+    def _blocks(self, inputs: Inputs, at_least: int = 1) -> Iterator[NDArray[np.float64]]:
+        """Yield standardised samples (n, some features) of a few features after the others, in float64.
+
+        So only a part of a sparse matrix is dense at a time. The blocks suit n samples, or `at_least` this many.
+        """
+        columns = inputs.matrix.tocsc() if isinstance(inputs, SparseRows) else inputs
+        step = max(1, _BLOCK_SIZE // max(len(inputs), at_least))
+        for start in range(0, len(self.mean), step):
+            at = slice(start, start + step)
+            block = columns[:, at]
+            dense = block.toarray() if isinstance(inputs, SparseRows) else block
+            yield (dense.astype(np.float64, copy=False) - self.mean[at]) / self.scale[at]
+
 
 def loop_part(part: Part, standardisation: Standardisation | None) -> Part:
     """Return the samples in the form that the training loop needs, which computes in float32.
 
-    Feature vectors are standardised. Images stay uint8 or float32, in their own range; those in a file stay there.
+    Feature vectors are standardised, and those of a sparse matrix stay there until they are read. Images stay uint8 or
+    float32, in their own range; those in a file stay there.
     """
     if isinstance(part.inputs, MappedRows):
         return part
+    if isinstance(part.inputs, SparseRows):
+        return replace(part, inputs=SparseRows(part.inputs.matrix, standardisation))
     inputs: NDArray[Any] = part.inputs
     if standardisation is not None:
         inputs = standardisation(inputs)
@@ -177,39 +220,6 @@ def weighted_part(part: Part, class_weight: object, classes: NDArray[Any]) -> Pa
     elif class_weight is not None:
         raise InputError(f'class_weight must be None, "balanced" or a dict, got {class_weight!r}')
     return replace(part, weights=None) if part.weights is not None and (part.weights == 1).all() else part
-
-
-class ClassShares(NamedTuple):
-    """Class probabilities, each (C,).
-
-    Attributes:
-        counted: the share of each class in the samples.
-        weighted: its share in their weights.
-        wanted: its prior: the one that the user gave, or else the weighted share.
-    """
-
-    counted: NDArray[np.float64]
-    weighted: NDArray[np.float64]
-    wanted: NDArray[np.float64]
-
-    @classmethod
-    def of(cls, part: Part, priors: ArrayLike | None) -> Self:
-        """Return the shares of a training set. Raises InputError unless there is a positive prior for each class."""
-        counts, sums = (np.bincount(part.labels, weights).astype(np.float64) for weights in (None, part.weights))
-        found = sums if priors is None else np.asarray(priors)
-        numbers = found.dtype.kind in "buif" and found.shape == counts.shape
-        if not numbers or not (np.isfinite(found) & (found > 0)).all():
-            need = f"{len(counts)} positive numbers, in the order of classes_"
-            raise InputError(f"priors is {priors!r}", need=need, do="give very rare classes a small prior")
-        return cls(counts / counts.sum(), sums / sums.sum(), found / found.sum())
-
-    def factors(self, predictor: str) -> NDArray[np.float64]:
-        """Return the factors of the odds, (C,), with which a predictor decides for the wanted shares.
-
-        Classic LDA and softmax have the weighted shares as priors. The scores of hyperplanes and nearest mean have none
-        of their own, and suit the shares in the samples.
-        """
-        return self.wanted / (self.weighted if predictor in ("classic_lda", "softmax") else self.counted)
 
 
 def layer_text(sizes: object) -> str | None:

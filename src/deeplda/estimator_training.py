@@ -16,6 +16,7 @@ from deeplda.data.table_encoding import TableEncoder
 from deeplda.device import pick_device, seeded
 from deeplda.errors import InputError
 from deeplda.estimator_inputs import Standardisation, build_own, calibration_folds, loop_part
+from deeplda.estimator_row_space import RowSpace, spans_fewer_dimensions
 from deeplda.model import Model, Normalisation
 from deeplda.networks.inspection import output_width
 from deeplda.sampling import sufficient_batch_size
@@ -31,11 +32,18 @@ from deeplda.training.trainee import Classifier, build_trainee, default_embeddin
 
 
 class Fitted(NamedTuple):
-    """A trained model, the labels (classes or subclasses) that it was trained on, its subclasses, and its epochs."""
+    """A trained model, and how it was trained.
+
+    Attributes:
+        labels: (n,), the labels that it was trained on, of classes or subclasses.
+        clusters: the subclasses, if there are any.
+        space: the space that the model was trained in, if there are fewer samples than features.
+    """
 
     model: Model
     labels: NDArray[np.int64]
     clusters: Clusters | None
+    space: RowSpace | None
     epochs: list[EpochRow]
 
 
@@ -47,7 +55,8 @@ class EstimatorTraining:
         class_names: the names of the classes, in the order of the labels.
         network: the user's module or callable, or None if the network is built by name.
         embedding_dim: the width of the embedding that the user asked for.
-        table: the encoding of the samples, if they are the rows of a data frame; they are not standardised again.
+        table: the encoding of the samples, if they are the rows of a data frame.
+        standardised: whether feature vectors are standardised already.
         start: the model whose weights and normalisation training starts from; by default, weights are new.
     """
 
@@ -56,6 +65,7 @@ class EstimatorTraining:
     network: object | None
     embedding_dim: int | None
     table: TableEncoder | None
+    standardised: bool = False
     start: Model | None = None
 
     def fit(self, train: Part, validation: Part, progress: Progress, clusters: Clusters | None = None) -> Fitted:
@@ -63,9 +73,8 @@ class EstimatorTraining:
 
         For feature vectors, the predictors are fitted in float64.
         """
-        config, standardisation, are_rows = self.config, None, train.inputs.ndim == 2
-        if are_rows and self.table is None:
-            standardisation = Standardisation.of(train) if self.start is None else Standardisation.in_model(self.start)
+        config, are_rows = self.config, train.inputs.ndim == 2
+        standardisation = self._standardisation(train)
         prepared, nothing = loop_part(train, standardisation), np.arange(0)
         data = Data(
             name="arrays",
@@ -79,27 +88,38 @@ class EstimatorTraining:
         if config.subclasses != 1:
             clusters = clusters or find_subclasses(config, data, progress)
             data = on_subclasses(data, clusters)
+        space = self._row_space(train, standardisation)
+        if space is not None:
+            own, others = (rows.astype(np.float32) for rows in (space.own, space.coordinates(validation.inputs)))
+            data = replace(data, train=replace(data.train, inputs=own), val=replace(data.val, inputs=others))
         trainee = self._trainee(data, clusters)
         run_epochs(trainee.config, data, trainee, run, progress)
-        model = trainee.model
         if are_rows:
-            model.cpu().double()
-        if standardisation is not None:
-            model.normalisation.set(standardisation.mean, standardisation.scale)
+            trainee.model.cpu().double()
+        if space is not None:
+            trainee.model = space.extended(trainee.model)
+        elif standardisation is not None:
+            trainee.model.normalisation.set(standardisation.mean, standardisation.scale)
         trainee.fit_predictors(replace(train, labels=data.train.labels))
         if are_rows:
-            model.cpu()
-        return Fitted(model, data.train.labels, clusters, [row for row in run.rows if isinstance(row, EpochRow)])
+            trainee.model.cpu()
+        epochs = [row for row in run.rows if isinstance(row, EpochRow)]
+        return Fitted(trainee.model, data.train.labels, clusters, space, epochs)
 
     def calibrate(self, fitted: Fitted, train: Part, held_out: Part, progress: Progress) -> None:
         """Calibrate the model on the held-out samples, or else on those of a few folds, with a network for each.
 
-        The networks of the folds always start with new weights, which no held-out sample has influenced.
+        The networks of the folds always start with new weights, which no held-out sample has influenced. If the model
+        was trained in the space that all samples span, the folds start from their coordinates in it, which depend on no
+        label. Each fold is then trained in the space that its own samples span.
         """
         if len(held_out):
             calibrate_model(fitted.model, gather_scores(fitted.model, held_out, to_calibrate=True))
             return
         found, anew = [], replace(self, start=None)
+        if fitted.space is not None:
+            train = replace(train, inputs=fitted.space.own)
+            anew = replace(anew, standardised=True, table=None)
         with progress.status("calibrating the probabilities"), warnings.catch_warnings():
             # Training the model has already warned.
             warnings.simplefilter("ignore")
@@ -109,6 +129,18 @@ class EstimatorTraining:
                 found.append(gather_scores(of_fold.model, train.take(held), to_calibrate=True))
         if found:
             calibrate_model(fitted.model, ScoredSamples.joined(found))
+
+    def _standardisation(self, train: Part) -> Standardisation | None:
+        if train.inputs.ndim != 2 or self.standardised:
+            return None
+        return Standardisation.of(train) if self.start is None else Standardisation.in_model(self.start)
+
+    def _row_space(self, train: Part, standardisation: Standardisation | None) -> RowSpace | None:
+        """Return the space to train in; None for images, other networks than MLPs, or if it would save nothing."""
+        mlp = self.network is None and self.config.network in (None, "mlp")
+        if train.inputs.ndim != 2 or not mlp or self.start is not None or not spans_fewer_dimensions(train.inputs):
+            return None
+        return RowSpace.of(train.inputs, standardisation or Standardisation.none(train.inputs.shape[1]))
 
     def _trainee(self, data: Data, clusters: Clusters | None) -> Classifier:
         subclasses = clusters.map if clusters else None

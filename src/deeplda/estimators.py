@@ -10,15 +10,17 @@ from typing import Any, Literal, Self
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_random_state
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 from torch import Tensor, nn
 
 from deeplda.classical.class_labels import encode_labels
 from deeplda.core.options import Scatter, StatisticName, check_integer, check_unweighted
-from deeplda.data.dataset import Part
+from deeplda.data.dataset import Inputs, Part
 from deeplda.data.mapped_rows import MappedRows, is_mapped
+from deeplda.data.sparse_rows import SparseRows
 from deeplda.errors import InputError, code_not_run
 from deeplda.estimator_files import (
     ClassifierFile,
@@ -33,7 +35,6 @@ from deeplda.estimator_files import (
     write_classifier,
 )
 from deeplda.estimator_inputs import (
-    ClassShares,
     Split,
     build_own,
     code_name,
@@ -49,6 +50,7 @@ from deeplda.io import expanded
 from deeplda.model_card import LDA_PREDICTORS, PredictorName, read_card
 from deeplda.output_folder import unchanged
 from deeplda.predictors import discriminant_directions
+from deeplda.predictors.class_shares import ClassShares
 from deeplda.training.config import FitConfig, Objective, SubclassBetween
 from deeplda.training.evaluation import gather_statistics
 from deeplda.training.metrics import Scores
@@ -319,13 +321,10 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         self.classes_ = classes
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         config = self._fit_config(seed)
-        # Images in a file stay there, unless the loop needs them in another precision.
-        stays = inputs.ndim == 4 and inputs.dtype != np.float64 and is_mapped(inputs)
-        samples = Part(MappedRows(inputs) if stays else inputs, labels, weights=weights)
-        samples = weighted_part(samples, self.class_weight, classes)
+        samples = weighted_part(Part(_unread(inputs), labels, weights=weights), self.class_weight, classes)
         if samples.weights is not None:
             check_unweighted(config.scatter)
-        shares = ClassShares.of(samples, self.priors)
+        shares = ClassShares.of(samples.labels, samples.weights, self.priors)
         train, held_out = samples, samples.take(np.arange(0))
         if self.early_stopping:
             split: Split | None = hold_out(labels, self.validation_fraction, seed)
@@ -334,7 +333,15 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         if split is not None:
             train, held_out = samples.take(split[0]), samples.take(split[1])
         own = None if isinstance(self.network, str) else self.network
-        training = EstimatorTraining(config, tuple(map(str, classes)), own, self.embedding_dim, table, before)
+        training = EstimatorTraining(
+            config=config,
+            class_names=tuple(map(str, classes)),
+            network=own,
+            embedding_dim=self.embedding_dim,
+            table=table,
+            standardised=table is not None,
+            start=before,
+        )
         progress = TerminalProgress() if self.verbose else Progress()
         try:
             fitted = training.fit(train, held_out if self.early_stopping else held_out.take(np.arange(0)), progress)
@@ -510,9 +517,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         if self.predictor in card.predictors:
             update["predictors"] = (self.predictor, *(name for name in card.predictors if name != self.predictor))
         model.card = card.model_copy(update=update)
-        for name in card.predictors:
-            factors = shares.factors(name)[list(card.subclass_map.parents)]
-            model._named_predictor(name).shift_priors(factors.tolist())
+        model._shift_priors(shares)
         self.model_, self.n_iter_ = model, len(fitted.epochs)
         self.loss_curve_ = [row.loss for row in fitted.epochs]
         if self.early_stopping:
@@ -532,9 +537,26 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         inputs = samples_like_training(self, X, self.model_.card.table)
         if inputs.ndim != 2:
             return self.model_._collect(function, inputs)
-        blocks = [inputs[start : start + _BLOCK] for start in range(0, len(inputs), _BLOCK)]
-        padded = [np.pad(block, ((0, _BLOCK - len(block)), (0, 0)), mode="edge") for block in blocks]
-        return np.concatenate([self.model_._collect(function, block) for block in padded])[: len(inputs)]
+        samples = _unread(inputs)
+        blocks = (np.asarray(samples[start : start + _BLOCK]) for start in range(0, len(samples), _BLOCK))
+        padded = (np.pad(block, ((0, _BLOCK - len(block)), (0, 0)), mode="edge") for block in blocks)
+        return np.concatenate([self.model_._collect(function, block) for block in padded])[: len(samples)]
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+def _unread(inputs: NDArray[Any]) -> Inputs | NDArray[Any]:
+    """Return samples that are read when they are needed, if they are a sparse matrix, or images in a file.
+
+    Images in float64 are read at once, because the loop needs them in another precision.
+    """
+    if issparse(inputs):
+        return SparseRows(inputs)
+    stays = inputs.ndim == 4 and inputs.dtype != np.float64 and is_mapped(inputs)
+    return MappedRows(inputs) if stays else inputs
 
 
 def __getattr__(name: str) -> type[DeepLDAClassifier]:

@@ -19,6 +19,7 @@ from deeplda.core.options import check_choice
 from deeplda.data.data_frames import encoded_frame, is_frame
 from deeplda.data.dataset import Inputs
 from deeplda.data.mapped_rows import MappedRows
+from deeplda.data.sparse_rows import SparseRows
 from deeplda.errors import InputError, NotFiniteError
 from deeplda.io import expanded
 from deeplda.model_card import Layer, ModelCard, PredictorName, UnknownSetting, first_problem
@@ -28,6 +29,7 @@ from deeplda.networks.inspection import output_width, samples_at_once, zero_samp
 from deeplda.new_samples import SamplesToAdd
 from deeplda.output_folder import OutputFolder
 from deeplda.predictors import ClassicLDA, FeatureStatistics, Hyperplanes, LinearPredictor, NearestMean, Softmax
+from deeplda.predictors.class_shares import ClassShares
 from deeplda.predictors.linear import Priors
 from deeplda.predictors.shrunk_lda import ShrunkLDA
 from deeplda.predictors.unknown_scores import (
@@ -56,8 +58,8 @@ _PREDICTORS: dict[PredictorName, type[LinearPredictor]] = {
     "softmax": Softmax,
     "shrunk_lda": ShrunkLDA,
 }
-# Samples for a model; `MappedRows` are those of a pack.
-ModelInputs = Tensor | NDArray[np.generic] | MappedRows
+# Samples for a model; `MappedRows` are those of a pack, and `SparseRows` those of a sparse matrix.
+ModelInputs = Tensor | NDArray[np.generic] | MappedRows | SparseRows
 # The number of samples processed at once by the user's own networks, whose activations we do not know.
 _BATCH = 500
 
@@ -66,10 +68,10 @@ class Model(nn.Module):
     """A network together with everything it needs to classify raw samples.
 
     Inputs are arrays or tensors in the form of the training data: images N x C x H x W, as uint8 or as floats in the
-    same range 0..255, or feature vectors N x features. If the model was trained on a table, they can also be data
-    frames with the columns of that table. With `tta="mirror"`, the embeddings of each image and its mirror
-    image are averaged, at twice the cost; with `tta="views"`, those of six views, of which four are shifted by a pixel.
-    `mirror=True` is the same as `tta="mirror"`.
+    same range 0..255, or feature vectors N x features, which can also be a sparse matrix of SciPy. If the model was
+    trained on a table, they can also be data frames with the columns of that table. With `tta="mirror"`, the embeddings
+    of each image and its mirror image are averaged, at twice the cost; with `tta="views"`, those of six views, of which
+    four are shifted by a pixel. `mirror=True` is the same as `tta="mirror"`.
 
     Create a model with `from_parts` after your own training loop, or read one with `deeplda.load`.
 
@@ -430,7 +432,9 @@ class Model(nn.Module):
         """Yield what `compute` returns for batches of inputs (n, *sample_shape), as described in `embeddings`."""
         if self.card.table is not None and is_frame(inputs):
             inputs = encoded_frame(inputs, self.card.table)
-        inputs = inputs if isinstance(inputs, Tensor | MappedRows) else _as_array(inputs)
+        if hasattr(inputs, "tocsr"):
+            inputs = SparseRows(inputs.tocsr())
+        inputs = inputs if isinstance(inputs, Tensor | MappedRows | SparseRows) else _as_array(inputs)
         if tuple(inputs.shape[1:]) != self.card.sample_shape:
             needed = f"(n, {', '.join(map(str, self.card.sample_shape))}), the shape of the training data"
             raise InputError(f"inputs has shape {tuple(inputs.shape)}, need {needed}")
@@ -556,6 +560,12 @@ class Model(nn.Module):
                 predictor.priors = self._priors(predictor, statistics)
                 predictor.fit_statistics(statistics)
 
+    def _shift_priors(self, shares: ClassShares) -> None:
+        """Have every predictor decide for the wanted shares of the classes. Call it after the calibration."""
+        for name in self.card.predictors:
+            factors = shares.factors(name)[list(self.card.subclass_map.parents)]
+            self._named_predictor(name).shift_priors(factors.tolist())
+
     def _priors(self, predictor: LinearPredictor, statistics: FeatureStatistics) -> Priors:
         """Return the priors with which a predictor of this model is fitted.
 
@@ -580,7 +590,7 @@ class Model(nn.Module):
         floating = inputs.is_floating_point() if isinstance(inputs, Tensor) else inputs.dtype.kind == "f"
         if not floating or len(inputs) == 0:
             return
-        inputs = _as_tensor(inputs)
+        inputs = _as_tensor(inputs.matrix.data if isinstance(inputs, SparseRows) else inputs)
         if not inputs.isfinite().all():
             do = "fill in missing values, or omit these samples"
             raise InputError("inputs contains NaN or infinity", need="finite numbers", do=do)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeplda.data.mapped_rows import MappedRows, joined_rows
+from deeplda.data.sparse_rows import SparseRows
 from deeplda.data.splitting import Digests, PartName
 from deeplda.errors import InputError
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from deeplda.data.stored_split import StoredSplit
     from deeplda.data.table_encoding import TableEncoder
 
-Inputs = NDArray[np.uint8] | NDArray[np.float32] | MappedRows
+Inputs = NDArray[np.uint8] | NDArray[np.float32] | MappedRows | SparseRows
 Labels = NDArray[np.int64]
 Weights = NDArray[np.float64]
 
@@ -37,7 +38,7 @@ class Part:
 
     Attributes:
         inputs: uint8 images, N x C x H x W in the range 0..255, or float32 feature vectors, N x features. The images of
-            a pack stay in its file (`MappedRows`).
+            a pack stay in its file (`MappedRows`), and those of a sparse matrix stay there (`SparseRows`).
         labels: (N,) int64, indices into the `class_names` of the data.
         files: the path of each sample's file, as printable text; None if samples do not come from separate files.
         digests: (N,), the digest of each sample's file; None if samples do not come from separate files.
@@ -75,7 +76,7 @@ class Part:
 
 def taken(inputs: Inputs, indices: NDArray[np.intp]) -> Inputs:
     """Return the samples at these indices: a copy, unless they are in a file, from which nothing is read."""
-    return inputs.take(indices) if isinstance(inputs, MappedRows) else inputs[indices]
+    return inputs.take(indices) if isinstance(inputs, MappedRows | SparseRows) else inputs[indices]
 
 
 def joined(*parts: Part) -> Part:

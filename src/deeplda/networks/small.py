@@ -154,6 +154,11 @@ class MLP(nn.Module):
             # Training then starts from a linear map, which is often enough for small tabular data sets.
             nn.init.zeros_(self.output.weight)
 
+    @property
+    def input_layers(self) -> list[nn.Linear]:
+        """The layers that read the feature vectors; nothing else does."""
+        return [self.linear, *[layer for layer in self.hidden if isinstance(layer, nn.Linear)][:1]]
+
     def forward(self, rows: Tensor) -> Tensor:
         """Map feature vectors (n, features) to embeddings (n, embedding_dim)."""
         return self.outputs(self.features(rows))

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from deeplda.data.dataset import Labels, Part
 from deeplda.data.mapped_rows import MappedRows
+from deeplda.data.sparse_rows import SparseRows
 from deeplda.sampling import Indices
 from deeplda.training.config import LoopConfig
 from deeplda.views import reflected
@@ -27,7 +28,7 @@ class Batch(NamedTuple):
 class BatchSource:
     """The training set on the device; images are stored channels last.
 
-    Images in a file stay there, and those of a batch are read when it is cut.
+    Images in a file and rows of a sparse matrix stay there, and those of a batch are read when it is cut.
 
     Flips and shifts are part of the single gather that cuts a batch: they only change which pixels are read and need no
     extra pass. Pixels beyond an edge are reflected at that edge. Flips are either drawn at random for each batch or
@@ -36,8 +37,8 @@ class BatchSource:
 
     def __init__(self, part: Part, device: torch.device, config: LoopConfig) -> None:
         self._images, self._device = part.inputs.ndim == 4, device
-        self._inputs: Tensor | MappedRows
-        if isinstance(part.inputs, MappedRows):
+        self._inputs: Tensor | MappedRows | SparseRows
+        if isinstance(part.inputs, MappedRows | SparseRows):
             self._inputs = part.inputs
         else:
             self._inputs = self._channels_last(part.inputs).contiguous().to(device)
@@ -63,7 +64,7 @@ class BatchSource:
         samples = torch.from_numpy(indices).to(self._device)
         labels, weights = self._labels[samples], None if self._weights is None else self._weights[samples]
         inputs, at = self._inputs, samples
-        if isinstance(inputs, MappedRows):
+        if not isinstance(inputs, Tensor):
             inputs, at = self._channels_last(inputs[indices]).to(self._device), torch.arange(len(at), device=at.device)
         if not self._images:
             return Batch(inputs[at], labels, weights)
