@@ -43,6 +43,10 @@ _COMMANDS = {
         "Classify images or the rows of a table: print the class and probability of each.",
         "runs/photos scans/ one.jpg --csv",
     ),
+    "similar": (
+        "Find the most similar images in a folder, or rows in a table.",
+        "runs/photos one.jpg --in photos/ --output similar.html",
+    ),
     "report": ("Write an HTML page about a run, or one that compares several runs.", "runs/digits-lda --open"),
     "doctor": ("Diagnose a run and suggest what to change.", "runs/digits-lda"),
     "export": (
