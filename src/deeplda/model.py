@@ -79,7 +79,11 @@ class Model(nn.Module):
         self.predictors = nn.ModuleDict({name: _PREDICTORS[name]() for name in card.predictors})
         if "hyperplanes" in card.predictors:
             self.predictors["hyperplanes"] = Hyperplanes(
-                alpha=card.alpha, lam=card.lam, scatter=card.scatter, class_weight=card.class_weight
+                alpha=card.alpha,
+                lam=card.lam,
+                scatter=card.scatter,
+                class_weight=card.class_weight,
+                priors=card.priors,
             )
         if "classic_lda" in card.predictors and card.class_weight == "balanced":
             self.predictors["classic_lda"] = ClassicLDA(priors=None)

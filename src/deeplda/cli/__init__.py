@@ -38,6 +38,10 @@ _COMMANDS = {
         "Train a network and its predictors on your data, score them and save them.",
         "photos/ --image-size 64 --class-weight balanced --run runs/photos",
     ),
+    "fit-features": (
+        "Make a model from stored embeddings of any network, without training.",
+        "embeddings.parquet --target label --run runs/birds",
+    ),
     "evaluate": ("Score a trained model on one split of its data.", "runs/digits-lda --json"),
     "predict": (
         "Classify images or the rows of a table: print the class and probability of each.",
@@ -90,7 +94,7 @@ def _add(parent: App, name: str, function: str, summary: str, example: str) -> N
 
 
 for _name, (_summary, _example) in _COMMANDS.items():
-    _add(app, _name, f"{_name}:{_name}", _summary, f"{_name} {_example}")
+    _add(app, _name, "{0}:{0}".format(_name.replace("-", "_")), _summary, f"{_name} {_example}")
 for _name, (_summary, _example) in _DATA_COMMANDS.items():
     _add(_data, _name, f"data:{_name}_command", _summary, f"data {_name} {_example}".rstrip())
 

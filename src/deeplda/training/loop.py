@@ -80,8 +80,11 @@ def train(
     The arguments are the same as in `run_epochs`.
     """
     counters = run_epochs(config, data, trainee, run, progress, stop, world)
+    start = time.monotonic()
     with while_training():
         model = trainee.finish(data, progress.watch)
+    if counters.epoch == 0:
+        counters.seconds = time.monotonic() - start
     run.save_model(model)
     with while_training():
         scores = trainee.score(data, progress.watch)
@@ -107,8 +110,8 @@ def run_epochs(
 ) -> Counters:
     """Train to the last epoch, resuming from the newest checkpoint if there is one; leave the best weights loaded.
 
-    Without a validation set, the last epoch counts as the best. Each batch is split among the processes of a `world`;
-    only the first process owns the run.
+    Without a validation set, the last epoch counts as the best. Without epochs, the network stays as it is. Each batch
+    is split among the processes of a `world`; only the first process owns the run.
 
     Every step derives its random numbers from the seed and its own number, so a run that was killed and resumed ends
     with the same weights as an uninterrupted one, and trainings in several threads do not disturb each other: their
@@ -116,6 +119,10 @@ def run_epochs(
     after `stop` returns True, the state is saved and StoppedError is raised.
     """
     counters = _resume(run, trainee, world)
+    if config.stretches[-1] == 0:
+        progress.start(config, data, counters, run.notes)
+        progress.close()
+        return counters
     source = BatchSource(data.train, trainee.device, config)
     fit_part = data.train.take(stratified_sample(data.train.labels, FIT_SAMPLES, config.seed))
     # The sampler yields complete batches; `world.share` below splits them among the processes.
