@@ -28,9 +28,18 @@ from deeplda.networks.hidden_layer import MOST_FEATURES, outputs_and_features
 from deeplda.networks.inspection import output_width, samples_at_once, zero_sample
 from deeplda.new_samples import SamplesToAdd
 from deeplda.output_folder import OutputFolder
-from deeplda.predictors import ClassicLDA, FeatureStatistics, Hyperplanes, LinearPredictor, NearestMean, Softmax
+from deeplda.predictors import (
+    ClassicLDA,
+    FeatureStatistics,
+    Hyperplanes,
+    LinearPredictor,
+    NearestMean,
+    Softmax,
+    discriminant_directions,
+)
 from deeplda.predictors.class_shares import ClassShares
 from deeplda.predictors.linear import Priors
+from deeplda.predictors.nearest_rows import NearestRows, Neighbours
 from deeplda.predictors.shrunk_lda import ShrunkLDA
 from deeplda.predictors.unknown_scores import (
     NONE_OF_THESE,
@@ -86,7 +95,11 @@ class Model(nn.Module):
         self.predictors = nn.ModuleDict({name: _PREDICTORS[name]() for name in card.predictors})
         if "hyperplanes" in card.predictors:
             self.predictors["hyperplanes"] = Hyperplanes(
-                alpha=card.alpha, lam=card.lam, scatter=card.scatter, class_weight=card.class_weight
+                alpha=card.alpha,
+                lam=card.lam,
+                scatter=card.scatter,
+                class_weight=card.class_weight,
+                priors=card.priors,
             )
         if "classic_lda" in card.predictors and card.class_weight == "balanced":
             self.predictors["classic_lda"] = ClassicLDA(priors=None)
@@ -322,6 +335,40 @@ class Model(nn.Module):
             raise InputError("inputs has no samples, need known samples outside the training set")
         setting = self._default_unknown
         self._set_unknown(self.unknown_score(inputs, rule=setting.rule, layer=setting.layer))
+
+    def coordinates(self, inputs: ModelInputs, *, tta: Views | None = None) -> NDArray[np.float64]:
+        """Return the discriminant coordinates of each sample, (n, m) with m = min(embedding_dim, C - 1).
+
+        The within-class scatter of the training set is the identity in these coordinates, so a distance of 1 is one
+        standard deviation within a class, in every direction. Raises InputError if the model has no statistics.
+        """
+        return self._collect(self.discriminant_map(), inputs, tta=tta)
+
+    def similar(
+        self, queries: ModelInputs, gallery: ModelInputs, count: int = 10, *, tta: Views | None = None
+    ) -> Neighbours:
+        """Return the `count` samples of a gallery that are nearest to each query in discriminant coordinates.
+
+        The search is exact, and the coordinates of the gallery are never in memory all at once. The result has indices
+        into the gallery and distances, both (n, count), nearest first; of a gallery with fewer samples, all of them. A
+        query that is also in the gallery is its own nearest sample, at distance 0. Raises InputError if the model has
+        no statistics.
+        """
+        search, to_coordinates = NearestRows(self.coordinates(queries, tta=tta), count), self.discriminant_map()
+        for embedding in self.embeddings(gallery, tta=tta):
+            search.add(to_coordinates(embedding).numpy())
+        return Neighbours(*(found[:, : len(gallery)] for found in search.found()))
+
+    def discriminant_map(self) -> Callable[[Tensor], Tensor]:
+        """Return the function from embeddings (n, embedding_dim) to `coordinates`, (n, m) float64 on the CPU.
+
+        Raises InputError if the model has no statistics.
+        """
+        statistics = self._require_statistics()
+        directions = discriminant_directions(statistics, self.card.alpha, self.card.lam)
+        # Centred first, so that an offset of the embedding costs no precision.
+        centre = statistics.means.mean(0)
+        return lambda embedding: (embedding.cpu().double() - centre) @ directions.T
 
     def add_class(self, inputs: ModelInputs, name: str) -> None:
         """Add a class from a few examples (n, *sample_shape), without retraining the network.

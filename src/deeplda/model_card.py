@@ -49,6 +49,7 @@ class ModelCard(BaseModel):
         sample_shape: the shape of one sample, (features,) or (channels, height, width).
         class_names: the class names, in the order of the class numbers.
         predictors: the names of the predictors; the first one makes the decisions.
+        priors: the priors of the hyperplanes: None if they are equal, "empirical" for the class frequencies.
         alpha, lam, scatter, class_weight: the options of the loss and of the hyperplanes, as in `RDLDALoss`.
         parents: the class of each subclass, if the model was trained on subclasses.
         subclass_decision: "argmax" picks the class of the best subclass, "sum" the class whose subclasses have the
@@ -77,6 +78,7 @@ class ModelCard(BaseModel):
     lam: float = Field(1e-3, ge=0, allow_inf_nan=False)
     scatter: Scatter = "pooled"
     class_weight: ClassWeight = None
+    priors: Literal["empirical"] | None = None
     parents: tuple[int, ...] | None = None
     subclass_decision: Literal["argmax", "sum"] = "argmax"
     table: TableEncoder | None = None

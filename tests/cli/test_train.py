@@ -74,7 +74,10 @@ def test_rows_of_numbers_and_balanced_weights(tmp_path):
     done = deeplda(*arguments, cwd=tmp_path, check=0)
     assert done.stderr == ""
     assert json.loads(done.stdout)["class_names"] == ["no", "yes"]
-    assert "takes feature vectors" in only_sentence(deeplda("predict", "runs/rows-lda", "rows.npz", cwd=tmp_path))
+    (tmp_path / "one.png").touch()
+    assert "takes feature vectors" in only_sentence(deeplda("predict", "runs/rows-lda", "one.png", cwd=tmp_path))
+    found = json.loads(deeplda("predict", "runs/rows-lda", "rows.npz", "--json", cwd=tmp_path, check=0).stdout)
+    assert [row["file"] for row in found["predictions"][:2]] == ["rows.npz:x_train[0]", "rows.npz:x_train[1]"]
     np.savez(tmp_path / "rows.npz", x_train=np.vstack([x, x[:1]]), y_train=[*y, y[0]])
     done = deeplda("evaluate", "runs/rows-lda", cwd=tmp_path, check=0)
     assert "has changed since runs/rows-lda was trained" in done.stderr

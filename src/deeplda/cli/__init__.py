@@ -38,10 +38,18 @@ _COMMANDS = {
         "Train a network and its predictors on your data, score them and save them.",
         "photos/ --image-size 64 --class-weight balanced --run runs/photos",
     ),
+    "fit-features": (
+        "Make a model from stored embeddings of any network, without training.",
+        "embeddings.parquet --target label --run runs/birds",
+    ),
     "evaluate": ("Score a trained model on one split of its data.", "runs/digits-lda --json"),
     "predict": (
         "Classify images or the rows of a table: print the class and probability of each.",
         "runs/photos scans/ one.jpg --csv",
+    ),
+    "similar": (
+        "Find the most similar images in a folder, or rows in a table.",
+        "runs/photos one.jpg --in photos/ --output similar.html",
     ),
     "report": ("Write an HTML page about a run, or one that compares several runs.", "runs/digits-lda --open"),
     "doctor": ("Diagnose a run and suggest what to change.", "runs/digits-lda"),
@@ -86,7 +94,7 @@ def _add(parent: App, name: str, function: str, summary: str, example: str) -> N
 
 
 for _name, (_summary, _example) in _COMMANDS.items():
-    _add(app, _name, f"{_name}:{_name}", _summary, f"{_name} {_example}")
+    _add(app, _name, "{0}:{0}".format(_name.replace("-", "_")), _summary, f"{_name} {_example}")
 for _name, (_summary, _example) in _DATA_COMMANDS.items():
     _add(_data, _name, f"data:{_name}_command", _summary, f"data {_name} {_example}".rstrip())
 

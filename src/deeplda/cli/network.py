@@ -16,7 +16,7 @@ _DEFAULT_INPUTS = {"mlp": "64", "convnet-small": "1x8x8"}
 
 def network(
     name: Annotated[
-        str, Parameter(help="dorfernet, fastnet, convnet-small, mlp, or your own as module.path:callable.")
+        str, Parameter(help="dorfernet, fastnet, convnet-small, mlp, identity, or your own as module.path:callable.")
     ] = "dorfernet",
     /,
     *,

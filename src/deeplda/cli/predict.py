@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from deeplda.cli.shared_options import Device, InputPath, Json, OwnNetwork, RunOrModel, Tta, flag
-from deeplda.data.table_formats import READABLE, table_format
 from deeplda.errors import FailedError, InputError
 from deeplda.extras import require
 from deeplda.formatting import counted
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from deeplda.data import Pack
     from deeplda.model import Model
     from deeplda.views import Views
 
@@ -36,7 +34,7 @@ _NUMBERS = ("probability", "distance", "unknown_score")
 def predict(
     run: RunOrModel,
     /,
-    *files: Annotated[InputPath, Parameter(help="Image files, folders of images and packs, or one table.")],
+    *files: Annotated[InputPath, Parameter(help="Image files, folders of images, packs and .npz files, or one table.")],
     network: OwnNetwork = None,
     device: Device = "cpu",
     skip_unreadable: Annotated[
@@ -81,19 +79,18 @@ def predict(
     if model.card.table is not None:
         _classify_table(model, files, ["row", *details], classify, csv_=csv_, json_=json_)
         return
-    if len(model.card.sample_shape) != 3:
-        do = f"use deeplda.load({str(run)!r}).predict(features) in Python"
-        raise InputError(f"the model in {run} takes feature vectors, not images: {do}")
-    images = _images(files, model.card.sample_shape)
+    from deeplda.cli.sample_files import listed_samples, sample_blocks
+
+    samples = listed_samples(files, model)
     _note_calibration(model)
     predictions: list[Prediction] = []
-    for start in range(0, len(images), model.batch_size):
-        batch = images[start : start + model.batch_size]
-        pixels, errors = _read(batch, model.card.sample_shape)
-        found = iter(classify(pixels))
+    for block in sample_blocks(samples, model):
+        found = iter(classify(block.inputs))
         predictions += [
-            {"file": str(file), "error": errors[place]} if place in errors else {"file": str(file), **next(found)}
-            for place, file in enumerate(batch)
+            {"file": str(file), "error": block.errors[place]}
+            if place in block.errors
+            else {"file": str(file), **next(found)}
+            for place, file in enumerate(block.samples)
         ]
     _show(predictions, ["file", *details], model, csv_=csv_, json_=json_)
     broken = sum("error" in prediction for prediction in predictions)
@@ -113,7 +110,9 @@ def _classify_table(
     json_: bool,
 ) -> None:
     """Print the predictions for the rows of a table, block by block, so that it need not fit in memory."""
-    path = _the_table(files)
+    from deeplda.cli.sample_files import the_table
+
+    path = the_table(files)
     require("table", "a table")
     from deeplda.data.table_source import encoded_blocks
 
@@ -140,17 +139,6 @@ def _classify_table(
         say_json({"predictions": predictions, "class_names": names, "calibrated_on": model.calibrated_on})
 
 
-def _the_table(files: tuple[Path, ...]) -> Path:
-    """Return the only file. Raises InputError if there are several, or if it is not a table."""
-    if len(files) > 1:
-        raise InputError(f"{len(files)} files were given, need one table: run the command once for each of them")
-    (path,) = files
-    if not path.is_file() or table_format(path) is None:
-        what = "is not a table" if path.exists() else "does not exist"
-        raise InputError(f"{path} {what}, but the model was trained on a table: pass a {READABLE} file")
-    return path
-
-
 def _note_calibration(model: Model) -> None:
     from deeplda.model import uncalibrated_note
 
@@ -173,69 +161,6 @@ def _show(predictions: list[Prediction], columns: list[str], model: Model, *, cs
         say_lines(as_csv(columns, predictions))
     elif classified:
         _print_predictions(classified, columns)
-
-
-class _Packed(NamedTuple):
-    """An image in a pack."""
-
-    pack: Pack
-    place: int
-
-    def __str__(self) -> str:
-        return str(self.pack.path / self.pack.files[self.place])
-
-
-def _images(paths: tuple[Path, ...], shape: tuple[int, ...]) -> list[Path | _Packed]:
-    """Return the given files, and all images in the given folders and packs."""
-    from deeplda.data.images import READABLE
-    from deeplda.data.listing import image_files
-    from deeplda.data.pack import open_pack
-    from deeplda.data.pack_index import is_pack
-
-    found: list[Path | _Packed] = []
-    ignored: list[str] = []
-    for path in paths:
-        if is_pack(path):
-            pack = open_pack(path)
-            if pack.images.shape[1] != shape[0]:
-                what = f"{path} has images of {pack.images.shape[1]} channels, but the model needs {shape[0]}"
-                raise InputError(f"{what}: pass the files instead")
-            found += [_Packed(pack, place) for place in range(len(pack.files))]
-        elif path.is_dir():
-            images, notes = image_files(path)
-            found += images
-            ignored += notes
-        elif path.is_file():
-            found.append(path)
-        else:
-            what = "is neither a file nor a folder" if path.exists() else "does not exist"
-            raise InputError(f"{path} {what}: pass image files, folders or packs")
-    if not found:
-        what = f"there are no images in {', '.join(map(str, paths))}, need {READABLE} files"
-        raise InputError("; ".join([what, *ignored]))
-    for note in ignored:
-        say(note, file=sys.stderr)
-    return found
-
-
-def _read(images: list[Path | _Packed], shape: tuple[int, ...]) -> tuple[NDArray[np.uint8], dict[int, str]]:
-    """Return the pixels of the images that could be read, and the errors of the others by their index."""
-    import numpy as np
-
-    from deeplda.data.images import read_each, resize_arrays
-
-    size = (shape[1], shape[2])
-    files = [image for image in images if isinstance(image, Path)]
-    pixels, errors = read_each(files, channels=shape[0], image_size=size)
-    found: list[NDArray[np.uint8] | InputError] = [errors.get(place, row) for place, row in enumerate(pixels)]
-    of_files = iter(found)
-    each = [
-        next(of_files) if isinstance(image, Path) else resize_arrays(image.pack.images[image.place][None], size)[0]
-        for image in images
-    ]
-    read = [row for row in each if not isinstance(row, InputError)]
-    broken = {place: str(row) for place, row in enumerate(each) if isinstance(row, InputError)}
-    return np.array(read, dtype=np.uint8).reshape(-1, *shape), broken
 
 
 def _predictions(

@@ -95,6 +95,8 @@ def train(
                 say(f"note: --minutes has no effect on {folder}, which was started before", file=sys.stderr)
         progress = _progress(folder, silent=quiet or is_silent(), tensorboard=tensorboard and world.first)
         complete = automatic.completion(folder, progress, world) if choice.epochs_are_open else None
+        if choice.is_new and settings.network == "identity" and "lam" not in settings.model_fields_set:
+            complete = _ridge_choice(progress)
         finished = _train(choice, progress, world, complete)
         if not world.first:
             return
@@ -107,6 +109,19 @@ def train(
         say_json({"run": str(folder), **finished.summary.model_dump(exclude_unset=True)})
     else:
         _print_summary(folder, finished.summary, settings)
+
+
+def _ridge_choice(progress: Progress) -> Callable[[RunConfig, Data], RunConfig]:
+    """Return a function that completes the settings of a run without layers by the ridge that suits the data."""
+
+    def complete(config: RunConfig, data: Data) -> RunConfig:
+        from deeplda.training.ridge_choice import with_chosen_ridge
+
+        found, note = with_chosen_ridge(config, data, progress.watch)
+        progress.note(note)
+        return found
+
+    return complete
 
 
 def _inherited(given: Mapping[str, object]) -> dict[str, object]:
@@ -179,7 +194,8 @@ def _print_summary(folder: Path, summary: SummaryRow, settings: RunConfig) -> No
     reason = "best validation score" if summary.validation else "the last"
     # Runs from early versions did not count operations.
     compute = f", {flops(summary.flops)}" if summary.flops else ""
-    say(f"selected epoch {summary.best_epoch} of {summary.epochs} ({reason}); {duration(summary.seconds)}{compute}")
+    chosen = f"selected epoch {summary.best_epoch} of {summary.epochs} ({reason}); {duration(summary.seconds)}{compute}"
+    say(chosen if summary.epochs else "the predictors were fitted without training")
     say(f"the run is in {folder}, and its report is {folder / 'report.html'}; next:")
     say(f"  deeplda evaluate {folder}{_network_option(settings)}")
     files = "NEW-ROWS.csv --csv" if table_format(settings.data) else "FILES-OR-FOLDERS..."

@@ -1,5 +1,7 @@
 """Arrays in an .npz file: x_train, y_train and, optionally, x_val, y_val, x_test, y_test and class_names.
 
+The names `features` and `labels` are read as x_train and y_train.
+
 The files are untrusted: declared sizes are checked before anything is allocated, and pickled objects are rejected.
 """
 
@@ -25,6 +27,9 @@ _LONGEST_HEADER = 2**16
 _LABEL_BYTES = 32
 _PARTS = ("train", "val", "test")
 _MEMBERS = (*(f"{kind}_{part}" for part in _PARTS for kind in "xy"), "class_names")
+# Other names of arrays, as files of embeddings have them.
+_ALIASES = {"features": "x_train", "labels": "y_train"}
+_SAMPLES = (*(f"x_{part}" for part in _PARTS), "features")
 # A longer string is not the name of a class. NumPy pads all strings in an array to the longest.
 _LONGEST_LABEL = 1_000
 # Sorting the labels takes two more copies of them.
@@ -49,7 +54,10 @@ def read_npz(path: Path, *, test_alone: bool = False) -> Source:
     Raises InputError if the contents have any other form, if the declared size of an array does not match the file, or
     if the arrays do not fit in memory.
     """
-    arrays = _load(path)
+    arrays = _load(path, (*_MEMBERS, *_ALIASES))
+    for alias, name in _ALIASES.items():
+        if alias in arrays:
+            arrays.setdefault(name, arrays.pop(alias))
     if test_alone and not {"x_train", "y_train"} & set(arrays):
         arrays |= {f"{kind}_train": arrays.pop(f"{kind}_test") for kind in "xy" if f"{kind}_test" in arrays}
     for name in ("x_train", "y_train"):
@@ -66,11 +74,27 @@ def read_npz(path: Path, *, test_alone: bool = False) -> Source:
     return Source(path.stem, parts["train"], names, val=parts.get("val"), test=parts.get("test"))
 
 
-def _load(path: Path) -> dict[str, NDArray[Any]]:
+def read_npz_samples(path: Path) -> dict[str, Inputs]:
+    """Return all samples in an .npz file, by the names of their arrays; labels are ignored.
+
+    Raises InputError as `read_npz` does, or if the file has none of the arrays x_train, x_val, x_test and features.
+    """
+    arrays = _load(path, _SAMPLES)
+    if not arrays:
+        do = "write the file with np.savez(path, features=...)"
+        raise InputError(f"{path} has no samples", need="x_train, x_val, x_test or features", do=do)
+    found = {name: _inputs(path, name, array) for name, array in arrays.items()}
+    if not any(map(len, found.values())):
+        raise _wrong(path, "the file has no samples", "at least one")
+    return found
+
+
+def _load(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
+    """Return the arrays with these names, as far as the file has them."""
     try:
         with open_regular(path) as stream:
             with zipfile.ZipFile(stream) as archive:
-                members = [name for name in _MEMBERS if f"{name}.npy" in archive.namelist()]
+                members = [name for name in names if f"{name}.npy" in archive.namelist()]
                 require_memory(sum(_checked_size(path, archive, name) for name in members), str(path))
             stream.seek(0)
             with np.load(stream, allow_pickle=False) as loaded:
@@ -119,7 +143,7 @@ def _checked_size(path: Path, archive: zipfile.ZipFile, name: str) -> int:
         raise _wrong(path, found, f"{size:,}")
     if dtype.kind == "U":
         return _TEXT_COPIES * size
-    if name.startswith("y_"):
+    if name.startswith("y_") or name == "labels":
         return _LABEL_BYTES * math.prod(shape)
     # Feature vectors become float32, which may be larger than the stored dtype.
     return max(size, 4 * math.prod(shape)) if len(shape) == 2 else size

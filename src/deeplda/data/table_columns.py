@@ -28,6 +28,7 @@ _NEED: dict[Kind, str] = {
     "boolean": "true or false",
     "date": "dates such as 2024-12-31 or 2024-12-31 23:59:59",
     "text": "texts",
+    "vector": "lists of numbers",
 }
 # Arrow's errors for a text that is not a number, boolean or date.
 _UNPARSED = re.compile(r"Failed to parse \w+: '?(.*?)'?(?: as a scalar of type.*)?$", re.DOTALL)
@@ -40,6 +41,8 @@ def kind_of(type_: pa.DataType) -> Kind | None:
     """
     if pa.types.is_dictionary(type_):
         return None if kind_of(type_.value_type) is None else "text"
+    if is_vector(type_):
+        return "vector" if kind_of(type_.value_type) == "number" else None
     if pa.types.is_boolean(type_):
         return "boolean"
     if pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_):
@@ -51,11 +54,19 @@ def kind_of(type_: pa.DataType) -> Kind | None:
     return "text" if _is_text(type_) or pa.types.is_null(type_) else None
 
 
+def is_vector(type_: pa.DataType) -> bool:
+    """Return whether the values of an Arrow type are lists."""
+    lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return any(is_list(type_) for is_list in lists)
+
+
 def values_of(array: pa.Array, kind: Kind, name: str) -> Values:
     """Return the values of a column, read as values of this kind.
 
     Numbers that are not finite and texts such as NA are missing. Raises InputError if other values are of another kind.
     """
+    if kind == "vector":
+        return _vectors(array, name)
     try:
         return _texts(array) if kind == "text" else _numbers(array, kind)
     except pa.ArrowException as error:
@@ -97,6 +108,27 @@ def _texts(array: pa.Array) -> Texts:
     found = _cleaned(pc.cast(array, pa.large_string())).dictionary_encode()
     codes = found.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
     return Texts(codes, tuple(found.dictionary.to_pylist()))
+
+
+def _vectors(array: pa.Array, name: str) -> NDArray[np.float64]:
+    """Return lists of numbers as rows, (n, width).
+
+    Raises InputError if a list or a number is missing, or if the lists have different lengths.
+    """
+    if not is_vector(array.type):
+        raise InputError(f"column {name!r} has values of type {array.type}, need lists of numbers")
+    lengths = pc.list_value_length(array).unique().to_pylist()
+    if None in lengths:
+        raise InputError(f"column {name!r} has rows without a list, need one in each row: remove these rows")
+    if len(lengths) > 1:
+        what = f"column {name!r} has lists of {min(lengths):,} and of {max(lengths):,} numbers"
+        raise InputError(f"{what}, need one length: write the file again")
+    if lengths == [0]:
+        raise InputError(f"column {name!r} has empty lists, need numbers: write the file again")
+    found: NDArray[np.float64] = pc.cast(array.flatten(), pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    if not (np.abs(found) < _LARGEST).all():
+        raise InputError(f"column {name!r} has lists with NaN or infinity, need finite numbers: remove these rows")
+    return found.reshape(len(array), -1)
 
 
 def _numbers(array: pa.Array, kind: Kind) -> NDArray[np.float64]:

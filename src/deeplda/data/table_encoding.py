@@ -6,10 +6,11 @@ The model card contains the description, so a saved model predicts from raw rows
 |---|---|
 | number, boolean | (x - mean) / deviation, at most 10 deviations from the mean |
 | date | days since 1970, encoded like a number; sine and cosine of the position in the year, the week and the day |
+| vector (a list of numbers, such as an embedding) | each number like a number |
 | text | 1 for the row's category, 0 for the others |
 
 A column with missing values in the training rows also has an indicator. A missing number is encoded as the mean, and a
-missing date or text as zeros.
+missing date or text as zeros. Vectors must be complete and have one length.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-Kind = Literal["number", "boolean", "date", "text"]
+from deeplda.errors import InputError
+
+Kind = Literal["number", "boolean", "date", "text", "vector"]
 Cycle = Literal["year", "week", "day"]
 # In days.
 _PERIODS: dict[Cycle, float] = {"year": 365.2425, "week": 7.0, "day": 1.0}
@@ -49,7 +52,8 @@ class Texts:
         return Texts(self.codes[rows], self.words)
 
 
-# The values of a column: (n,) numbers, 0 or 1 for booleans, days since 1970 for dates, NaN if missing; or texts.
+# The values of a column: (n,) numbers, 0 or 1 for booleans, days since 1970 for dates, NaN if missing; (n, width)
+# numbers for vectors; or texts.
 Values = NDArray[np.float64] | Texts
 
 
@@ -129,6 +133,33 @@ class DateEncoding(_Encoding):
         return f"x in days since 1970: (x - {self.mean:.6g}) / {self.deviation:.6g}{cycles}, 0 if missing"
 
 
+class VectorEncoding(_Encoding):
+    """Lists of numbers, each number in deviations from its mean."""
+
+    kind: Literal["vector"] = "vector"
+    mean: tuple[Finite, ...] = Field(min_length=1)
+    deviation: tuple[Positive, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _check_that_lengths_agree(self) -> Self:
+        if len(self.mean) != len(self.deviation):
+            raise ValueError(f"column {self.name!r} has {len(self.mean)} means and {len(self.deviation)} deviations")
+        return self
+
+    def _names(self) -> list[str]:
+        return [f"{self.name}[{place}]" for place in range(len(self.mean))]
+
+    def _write(self, values: Values, out: NDArray[np.float32]) -> None:
+        assert not isinstance(values, Texts)
+        if values.shape[1] != len(self.mean):
+            what = f"column {self.name!r} has lists of {values.shape[1]:,} numbers, but the model needs"
+            raise InputError(f"{what} {len(self.mean):,}: pass the embeddings of the same network")
+        out[:, : len(self.mean)] = _standardised(values, np.array(self.mean), np.array(self.deviation))
+
+    def formula(self) -> str:
+        return f"(x - mean) / deviation of each of {len(self.mean)} numbers"
+
+
 class CategoryEncoding(_Encoding):
     """One output for each of `words`; with `other`, one more for all other words, including unseen ones."""
 
@@ -161,7 +192,7 @@ class CategoryEncoding(_Encoding):
 
 
 _WAVES = {"sin": np.sin, "cos": np.cos}
-_AnyEncoding = Annotated[NumberEncoding | DateEncoding | CategoryEncoding, Field(discriminator="kind")]
+_AnyEncoding = Annotated[NumberEncoding | DateEncoding | CategoryEncoding | VectorEncoding, Field(discriminator="kind")]
 
 
 class TableEncoder(BaseModel):
@@ -225,6 +256,8 @@ class TableEncoder(BaseModel):
         return f"columns left out: {', '.join(f'{name} ({reason})' for name, reason in self.left_out.items())}"
 
 
-def _standardised(values: NDArray[np.float64], mean: float, deviation: float) -> NDArray[np.float64]:
+def _standardised(
+    values: NDArray[np.float64], mean: float | NDArray[np.float64], deviation: float | NDArray[np.float64]
+) -> NDArray[np.float64]:
     with np.errstate(over="ignore"):
         return np.nan_to_num(np.clip((values - mean) / deviation, -_FURTHEST, _FURTHEST), copy=False)

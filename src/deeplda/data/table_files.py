@@ -33,6 +33,8 @@ Block = dict[str, pa.Array]
 
 _MOST_COLUMNS = 10_000
 _BLOCK_ROWS, _BLOCK_VALUES = 65_536, 2**21
+# The rows of a block of a table with lists, whose length is not known before they are read.
+_LIST_ROWS = 1_024
 # The size of a block of a CSV file, which must contain at least one row, in bytes.
 _BLOCK_BYTES = 2**23
 _DELIMITERS = b",;\t|"
@@ -53,6 +55,7 @@ class TableFile(ABC):
         self, path: Path, names: Sequence[str], kinds: dict[str, Kind | None] | None = None, rows: int | None = None
     ) -> None:
         self.path, self.names, self.kinds, self.rows = path, tuple(names), kinds, rows
+        self._block_rows = _LIST_ROWS if kinds is not None and "vector" in kinds.values() else _BLOCK_ROWS
         if not self.names:
             raise InputError(f"{path} has no columns, need a column with the classes and others to predict from")
         if len(self.names) > _MOST_COLUMNS:
@@ -69,7 +72,7 @@ class TableFile(ABC):
         chosen = self.names if columns is None else tuple(columns)
         self.require(chosen)
         places = [self.names.index(name) for name in chosen]
-        step = max(1, min(_BLOCK_ROWS, _BLOCK_VALUES // len(self.names)))
+        step = max(1, min(self._block_rows, _BLOCK_VALUES // len(self.names)))
         with _reading(self.path):
             for batch in self._batches(places):
                 for start in range(0, batch.num_rows, step):
@@ -195,7 +198,7 @@ class _ParquetFile(TableFile):
     def _batches(self, places: list[int]) -> Iterator[pa.RecordBatch]:
         with _opened(self.path) as stream:
             names = [self.names[place] for place in places]
-            for batch in self._open(stream).iter_batches(_BLOCK_ROWS, columns=names, use_threads=False):
+            for batch in self._open(stream).iter_batches(self._block_rows, columns=names, use_threads=False):
                 batch.validate(full=True)
                 # Without `select`, the columns would have the order of the file.
                 yield batch.select(names)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from deeplda.data.dataset import TEST_SHARE, VAL_SHARE, Labels, Part, Source, part_size, too_few
 from deeplda.data.splitting import PARTS, TEST, TRAIN, VAL, PartCodes
-from deeplda.data.table_columns import KindFinder, values_of
+from deeplda.data.table_columns import KindFinder, is_vector, values_of
 from deeplda.data.table_encoding import Kind, TableEncoder, Texts, Values
 from deeplda.data.table_files import Block, TableFile, open_table
 from deeplda.data.table_statistics import TableStatistics
@@ -130,7 +130,8 @@ def _scan(table: TableFile, target: str, group_by: str | None) -> _Rows:
         if kinds is None:
             finder.update({name: block[name] for name in features})
         labels.append(label_finder.labels(block))
-        found = _keys([block[name] for name in features if kinds is None or kinds[name] is not None], len(labels[-1]))
+        known = {name: block[name] for name in features if kinds is None or kinds[name] is not None}
+        found = _keys(table.path, known, len(labels[-1]))
         if group_by is not None:
             group = values_of(block[group_by], "text", group_by)
             assert isinstance(group, Texts)
@@ -149,14 +150,23 @@ def _checked(table: TableFile, columns: tuple[str, ...] | list[str]) -> Iterator
         yield block
 
 
-def _keys(columns: list[pa.Array], rows: int) -> NDArray[np.int64]:
+def _keys(path: Path, columns: Block, rows: int) -> NDArray[np.int64]:
     """Return a hash of each row (n,): equal for copies of a row in this process."""
     if not columns:
         return np.zeros(rows, dtype=np.int64)
-    texts = [pc.cast(column, pa.large_string()) for column in columns]
+    texts = [_as_texts(path, name, column) for name, column in columns.items()]
     separator, missing = pa.scalar("\x1f", pa.large_string()), "\x1e"
     joined = pc.binary_join_element_wise(*texts, separator, null_handling="replace", null_replacement=missing)
     return np.fromiter(map(hash, joined.to_pylist()), dtype=np.int64, count=rows)
+
+
+def _as_texts(path: Path, name: str, column: pa.Array) -> pa.Array:
+    """Return a text for each value of a column, which is the same for equal values in this process."""
+    if not is_vector(column.type):
+        return pc.cast(column, pa.large_string())
+    rows = _values(path, {name: column}, {name: "vector"})[name]
+    assert not isinstance(rows, Texts)
+    return pa.array([str(hash(row.tobytes())) for row in rows], pa.large_string())
 
 
 class _LabelFinder:

@@ -19,6 +19,7 @@ from deeplda.data.table_encoding import (
     TableEncoder,
     Texts,
     Values,
+    VectorEncoding,
 )
 from deeplda.errors import InputError
 
@@ -49,8 +50,8 @@ class TableStatistics:
 
     def __init__(self, kinds: Mapping[str, Kind | None]) -> None:
         self._kinds = kinds
-        self._columns: dict[str, _NumberStatistics | _TextStatistics] = {
-            name: _TextStatistics() if kind == "text" else _NumberStatistics()
+        self._columns: dict[str, _NumberStatistics | _TextStatistics | _VectorStatistics] = {
+            name: {"text": _TextStatistics, "vector": _VectorStatistics}.get(kind, _NumberStatistics)()
             for name, kind in kinds.items()
             if kind is not None
         }
@@ -85,9 +86,9 @@ class TableStatistics:
             return _IDENTIFIER
         return statistics.unusable()
 
-    def _encoding(self, name: str) -> NumberEncoding | DateEncoding | CategoryEncoding:
+    def _encoding(self, name: str) -> NumberEncoding | DateEncoding | CategoryEncoding | VectorEncoding:
         statistics, kind = self._columns[name], self._kinds[name]
-        if isinstance(statistics, _TextStatistics):
+        if isinstance(statistics, _TextStatistics | _VectorStatistics):
             return statistics.encoding(name)
         if kind == "date":
             return statistics.date_encoding(name)
@@ -148,6 +149,45 @@ class _NumberStatistics:
     def _deviation(self) -> float:
         # The squares of tiny numbers are 0.
         return math.sqrt(self._squares / self._count) or self._most - self._least or 1.0
+
+
+class _VectorStatistics:
+    """The mean and variance of each number in lists, merged by the formula of Chan et al."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._mean: NDArray[np.float64] = np.zeros(0)
+        self._squares: NDArray[np.float64] = np.zeros(0)
+
+    def update(self, values: Values) -> None:
+        assert not isinstance(values, Texts)
+        if not len(values):
+            return
+        mean = values.mean(0)
+        squares = np.square(values - mean).sum(0)
+        if not self._count:
+            self._count, self._mean, self._squares = len(values), mean, squares
+            return
+        if len(mean) != len(self._mean):
+            what = f"a column has lists of {len(self._mean):,} and of {len(mean):,} numbers"
+            raise InputError(f"{what}, need one length: write the file again")
+        before, self._count = self._count, self._count + len(values)
+        step = mean - self._mean
+        self._squares += squares + step**2 * (before * len(values) / self._count)
+        self._mean += step * (len(values) / self._count)
+
+    def unusable(self) -> str | None:
+        if not self._count:
+            return _EMPTY
+        return None if self._squares.any() else _CONSTANT
+
+    def encoding(self, name: str) -> VectorEncoding:
+        # Numbers that are the same in every row are only centred.
+        deviation = np.sqrt(self._squares / self._count)
+        deviation = np.where(deviation > 0, deviation, 1.0)
+        return VectorEncoding(
+            name=name, mean=tuple(self._mean.tolist()), deviation=tuple(deviation.tolist()), missing=False
+        )
 
 
 class _TextStatistics:

@@ -93,7 +93,10 @@ def training_flops(network: nn.Module, sample_shape: Sequence[int]) -> int:
     from torch.utils.flop_counter import FlopCounterMode
 
     with untouched(network), torch.enable_grad(), FlopCounterMode(display=False) as counter:
-        network(zero_sample(network, sample_shape)).sum().backward()
+        outputs = network(zero_sample(network, sample_shape)).sum()
+        # A network without parameters has no gradient.
+        if outputs.requires_grad:
+            outputs.backward()
     network.zero_grad()
     return int(counter.get_total_flops())
 

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from deeplda.errors import InputError
 from deeplda.networks.dorfernet import DorferNet
 from deeplda.networks.fastnet import FastNet
+from deeplda.networks.identity import IdentityNetwork
 from deeplda.networks.inspection import outline, output_width
 from deeplda.networks.layers import Head, check_embedding_dim
 from deeplda.networks.small import MLP, ConvNetSmall
@@ -73,6 +74,7 @@ NETWORKS: dict[str, NetworkBuilder] = {
     "fastnet": FastNet,
     "convnet-small": ConvNetSmall,
     "mlp": MLP,
+    "identity": IdentityNetwork,
 }
 
 

@@ -58,7 +58,11 @@ def diagnose(rows: Sequence[Row], config: RunConfig) -> list[Finding]:
     run = RunHistory(rows, config)
     diverged = loss_not_finite(run)
     found: dict[Check, Finding] = {}
-    for check, explanations in _CHECKS.items() if run.epochs and not diverged else ():
+    checks = _CHECKS if run.epochs and not diverged else {}
+    if config.stretches[-1] == 0:
+        # The others are about training.
+        checks = {small_classes: ()}
+    for check, explanations in checks.items():
         if found.keys().isdisjoint(explanations) and (finding := check(run)):
             found[check] = finding
     findings = [finding for finding in (*found.values(), diverged, incomplete(run)) if finding]
@@ -66,13 +70,16 @@ def diagnose(rows: Sequence[Row], config: RunConfig) -> list[Finding]:
 
 
 def _healthy(run: RunHistory) -> Finding:
-    seen = [f"The loss is finite after {len(run.epochs)} of {run.config.stretches[-1]} epochs"]
+    if run.config.stretches[-1] == 0:
+        seen = ["The network was not trained, and the predictors are fitted"]
+    else:
+        seen = [f"The loss is finite after {len(run.epochs)} of {run.config.stretches[-1]} epochs"]
     if run.eigenvalues:
         last = run.eigenvalues[-1]
         seen.append(f"the {len(last)} eigenvalues of the last batch range from {last[0]:.3g} to {last[-1]:.3g}")
     if run.accuracies:
         seen.append(f"the best validation accuracy is {percent(max(run.accuracies), 1)}")
-    if _short(run):
+    if _short(run) and run.config.stretches[-1]:
         seen.append("the run is too short to judge the learning rate or the fit")
     do = "Nothing needs fixing. Look at the run with deeplda report, or use it with deeplda predict."
     return Finding("good", "Nothing is wrong with this run.", f"{'; '.join(seen)}.", do)
@@ -80,7 +87,7 @@ def _healthy(run: RunHistory) -> Finding:
 
 def incomplete(run: RunHistory) -> Finding | None:
     done = len(run.epochs)
-    if run.summary and done:
+    if run.summary and (done or run.config.stretches[-1] == 0):
         return None
     if run.summary:
         do = "Nothing, if deeplda evaluate reports the scores you expect. Otherwise, train again."

@@ -34,6 +34,8 @@ def objective_name(config: RunConfig) -> str:
         return f"cross-entropy{subclasses}"
     if config.objective == "gce":
         return f"generalised cross-entropy, q {config.gce_q:g}{subclasses}"
+    if config.stretches[-1] == 0:
+        return f"LDA without training{subclasses}"
     name = "deep LDA" if config.alpha == 1 else f"regularised deep LDA, alpha {config.alpha:g}"
     joint = f"cross-entropy + {config.lda_weight:g} x " if config.objective == "joint" else ""
     return f"{joint}{name}, {config.statistic} statistic{subclasses}"
@@ -70,6 +72,8 @@ def command(config: RunConfig, run: Path) -> str:
 
 def kept_epoch(summary: SummaryRow) -> str:
     """Explain why the selected epoch was chosen, such as "of 30, best validation score"."""
+    if summary.epochs == 0:
+        return "the network was not trained"
     return f"of {summary.epochs}, " + ("best validation score" if summary.validation else "the last one")
 
 

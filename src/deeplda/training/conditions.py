@@ -40,6 +40,8 @@ class Advice:
 def poor_conditions(config: FitConfig, data: Data) -> list[Advice]:
     """Return advice about the settings and the training set; empty if there is nothing to improve."""
     epochs = config.stretches[-1]
+    if epochs == 0:
+        return []
     steps = epochs * math.ceil(len(data.train) / config.batch_size)
     counts = np.bincount(data.train.labels, minlength=len(data.class_names)).tolist()
     found = [

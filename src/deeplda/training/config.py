@@ -29,7 +29,7 @@ SubclassBetween = Literal["all", "classes"]
 LDA_OBJECTIVES: tuple[Objective, ...] = ("lda", "rdlda", "dlda", "joint")
 SOFTMAX_OBJECTIVES: tuple[Objective, ...] = ("joint", "cce", "gce")
 # Settings that only the LDA objectives use.
-LDA_SETTINGS = ("alpha", "lam", "epsilon", "statistic", "scatter", "subclass_between", "recluster")
+LDA_SETTINGS = ("alpha", "lam", "epsilon", "statistic", "scatter", "subclass_between", "recluster", "priors")
 # The default alpha and statistic of the paper's objectives.
 OBJECTIVE_DEFAULTS: dict[str, dict[str, float | str]] = {
     "rdlda": {"alpha": 0.6, "statistic": "smallest"},
@@ -95,6 +95,9 @@ class ObjectiveSettings(_Settings):
     )
     scatter: Scatter = Field("pooled", description="Definition of the scatter matrices.")
     class_weight: ClassWeight = Field(None, description="balanced: give rare classes the same weight as common ones.")
+    priors: Literal["empirical"] | None = Field(
+        None, description="empirical: use the class frequencies as priors of the hyperplanes. [default: equal priors]"
+    )
     label_smoothing: float = Field(
         0.0,
         ge=0,
@@ -118,7 +121,8 @@ class NetworkSettings(_Settings):
 
     network: str | None = Field(
         None,
-        description="dorfernet, fastnet, convnet-small, mlp, or module.path:callable. [default: depends on the data]",
+        description="dorfernet, fastnet, convnet-small, mlp, identity (no layers, for --epochs 0), or "
+        "module.path:callable. [default: depends on the data]",
     )
     width: float = Field(1.0, gt=0, allow_inf_nan=False, description="Multiplier for the channels of hidden layers.")
     embedding_dim: Annotated[Whole, Field(ge=1)] | Literal["subclasses"] | None = Field(
@@ -216,7 +220,7 @@ class SubclassSettings(_Settings):
 class LoopConfig(_Settings):
     """The settings of the training loop, which apply to any `Trainee`."""
 
-    epochs: Whole = Field(30, ge=1, description="Number of passes over the training set.")
+    epochs: Whole = Field(30, ge=0, description="Number of passes over the training set; 0: only fit the predictors.")
     batch_size: Whole = Field(200, ge=2, description="Number of samples per step.")
     learning_rate: Rate = Field(0.03, description="Peak learning rate.")
     momentum: float = Field(0.9, gt=0, lt=1, description="Nesterov momentum for SGD.")

@@ -87,8 +87,11 @@ def train(
     """
     counters = run_epochs(config, data, trainee, run, progress, stop, world)
     data = trainee.grouped(data)
+    start = time.monotonic()
     with while_training():
         model = trainee.finish(data, progress.watch)
+    if counters.epoch == 0:
+        counters.seconds = time.monotonic() - start
     run.save_model(model)
     with while_training():
         scores = trainee.score(data, progress.watch)
@@ -115,8 +118,8 @@ def run_epochs(
     """Train to the last epoch, resuming from the newest checkpoint if there is one; leave the best weights loaded.
 
     The best epoch is one of those that `config.evaluates`, and patience ends a run only after one of them. Without a
-    validation set, the last epoch counts as the best. Each batch is split among the processes of a `world`;
-    only the first process owns the run.
+    validation set, the last epoch counts as the best. Without epochs, the network stays as it is. Each batch is split
+    among the processes of a `world`; only the first process owns the run.
 
     Every step derives its random numbers from the seed and its own number, so a run that was killed and resumed ends
     with the same weights as an uninterrupted one, and trainings in several threads do not disturb each other: their
@@ -124,6 +127,10 @@ def run_epochs(
     after `stop` returns True, the state is saved and StoppedError is raised.
     """
     counters = _resume(run, trainee, world)
+    if config.stretches[-1] == 0:
+        progress.start(config, data, counters, run.notes)
+        progress.close()
+        return counters
     data = trainee.grouped(data)
     source = BatchSource(data.train, trainee.device, config)
     sampler, fit_part, nothing = _sampler(config, data, trainee), _fit_part(config, data), data.val.take(np.arange(0))

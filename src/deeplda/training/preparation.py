@@ -103,6 +103,9 @@ def check_settings(config: RunConfig, data: Data, world: World = ALONE) -> None:
     if missing := set(range(len(data.class_names))) - set(np.unique(data.train.labels).tolist()):
         what = f"{config.data} has no training samples of class {data.class_names[min(missing)]}"
         raise InputError(f"{what}: add samples, or remove the class")
+    if config.network == "identity" and config.stretches[-1] > 0:
+        what = f"network identity has nothing to train, but epochs is {config.stretches[-1]}"
+        raise InputError(f"{what}: pass --epochs 0, or use deeplda fit-features")
     device = pick_device(config.device)
     card = model_card(config, data)
     check_network(**card._architecture())
@@ -113,6 +116,8 @@ def check_settings(config: RunConfig, data: Data, world: World = ALONE) -> None:
         _require_batch_memory(config, card, len(data.train), world)
     if len(data.sample_shape) != 3:
         _reject_augmentation(config, data)
+    if config.stretches[-1] == 0:
+        return
     # Stratified batches differ by one sample, so some are smaller than batch_size.
     smallest = len(data.train) // math.ceil(len(data.train) / config.batch_size)
     if min(smallest, config.batch_size) < 2 * world.size:

@@ -275,7 +275,7 @@ def build_trainee(
         network.start_from(model.normalisation.prepare(torch.from_numpy(some).to(device)))
     regroups = config.recluster is not None and subclasses is not None
     trained = _NetworkAndHead(model.network, head, data.train.labels if regroups else None).to(device)
-    parallel = trained if world.size == 1 else _parallel(trained)
+    parallel = trained if world.size == 1 or config.epochs == 0 else _parallel(trained)
     optimizer = build_optimizer(config, trained, _output_parameters(network, head))
     # In eval mode, the loss does not communicate with other ranks, so a single process trains alone even if the
     # caller's program has a process group.
@@ -304,6 +304,8 @@ def model_card(config: FitConfig, data: Data, subclasses: SubclassMap | None = N
     """
     groups, joint = len(subclasses or data.class_names), config.objective == "joint"
     outputs = config.embedding_dim or ("subclasses" if joint else default_embedding_dim(config, len(data.class_names)))
+    if config.network == "identity":
+        outputs = config.embedding_dim or data.sample_shape[0]
     if outputs == "subclasses":
         outputs = groups
     # Before the classes are split, the number of subclasses is unknown.
@@ -325,6 +327,7 @@ def model_card(config: FitConfig, data: Data, subclasses: SubclassMap | None = N
         alpha=config.alpha,
         lam=config.lam,
         scatter=config.scatter,
+        priors=config.priors,
         parents=subclasses.parents if subclasses else None,
         subclass_decision=config.subclass_decision,
         table=data.table,
