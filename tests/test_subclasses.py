@@ -68,6 +68,17 @@ def test_probabilities_of_siblings_add_up(given: tuple[SubclassMap, torch.Tensor
         torch.testing.assert_close(classes[:, c], probabilities[:, parents == c].sum(1))
 
 
+@settings(deadline=None)
+@given(maps_with_values(st.floats(-50, 50)))
+def test_the_best_subclass_is_at_most_the_logarithm_of_their_number_below_the_sum(
+    given: tuple[SubclassMap, torch.Tensor],
+) -> None:
+    subclasses, scores = given
+    gap = subclasses.class_log_sums(scores) - subclasses.class_scores(scores)
+    assert (gap >= -1e-12).all()
+    assert (gap <= torch.tensor(subclasses.sizes).log() + 1e-12).all()
+
+
 def test_the_two_ways_back_can_differ() -> None:
     """One strong subclass against two siblings that are stronger together."""
     subclasses = SubclassMap((0, 1, 1))

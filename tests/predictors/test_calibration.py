@@ -137,6 +137,7 @@ def test_useless_scores_still_order_the_classes(labels):
     probabilities = calibration(torch.tensor(scores)).numpy()
     assert np.isfinite(probabilities).all()
     assert (probabilities.argmax(1) == scores.argmax(1)).all()
+    assert float(calibration.uniform_share) <= 0.99
     # Scores that are always wrong deserve no confidence.
     wrong = Calibration().fit(np.array([[5.0, 0.0]] * 30), np.ones(30, int))
     assert wrong(torch.tensor([[5.0, 0.0]]))[0, 0] < 0.51

@@ -17,7 +17,7 @@ Integers = NDArray[np.integer]
 _PRIOR_LOG_ODDS = 10.0
 # Inverse temperatures relative to the prior's that are tried before the best one is refined, a factor of 2 apart.
 _TRIED = np.log(2.0) * np.arange(-24, 25)
-# Larger values would leave almost nothing of the scores.
+# Larger values would leave almost nothing of the scores, which still have to order the classes.
 _LARGEST_SHARE = 0.99
 _HALVINGS = 40
 # Probabilities that underflow are raised to this, whose logarithm and inverse are finite.
@@ -32,8 +32,8 @@ class Calibration(nn.Module):
     is spread evenly over the C classes. The class with the highest score always has the highest probability. Until
     `fit` is called, beta is 1 and u is 0, and the probabilities are the softmax of the scores.
 
-    Buffers, all of shape (): inverse_temperature, beta > 0; uniform_share, 0 <= u < 1; samples, the number of samples
-    that they were fitted on, 0 if they were not.
+    Buffers, all of shape (): inverse_temperature, beta > 0; uniform_share, 0 <= u <= 0.99; samples, the number of
+    samples that they were fitted on, 0 if they were not.
     """
 
     inverse_temperature: Tensor
