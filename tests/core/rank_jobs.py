@@ -173,7 +173,7 @@ def whitened(h: Array, y: Array, alpha: float) -> tuple[float, Array, list[Array
 def train_whitened(batches: list[tuple[Array, Array]]) -> Array:
     """Return the parameters after a step on each batch, of a network with whitened outputs; with DDP if ranks exist."""
     model = nn.Sequential(network(), WhitenedOutput(4).double())
-    model = DistributedDataParallel(model, broadcast_buffers=False) if dist.is_initialized() else model
+    model = DistributedDataParallel(model) if dist.is_initialized() else model
     criterion, optimizer = DeepLDALoss(alpha=0.6), torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     for h, y in batches:
         optimizer.zero_grad()

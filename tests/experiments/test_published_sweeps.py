@@ -122,7 +122,12 @@ def test_a_record_with_other_settings_does_not_count(published, tmp_path):
     [
         (b"\xff\xfe", "is not a table of trials"),
         (b"name,validation\nx,1\n", "is not a table of trials"),
-        (b"trial,validation,test softmax\ncce-seed0,high,50\n", "has text instead of a number for cce-seed0"),
+        (
+            b"trial,validation,test softmax\ncce-seed0,high,50\n",
+            "score for cce-seed0 that is not a number in its range",
+        ),
+        (b"trial,validation,test softmax\ncce-seed0,50,101\n", "score for cce-seed0 that is not a number in its range"),
+        (b"trial,validation,test softmax,seconds\ncce-seed0,50,50,-1\n", "not a number in its range"),
         (b"trial,validation,test softmax\nanother,50,50\n", "has no finished trial"),
     ],
 )

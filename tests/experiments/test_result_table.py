@@ -162,7 +162,7 @@ def test_markdown(quick):
     table = [line for line in lines if line.startswith("|")]
     assert len({line.count("|") for line in table}) == 1
     assert len(table) == 6
-    assert "| RDLDA alpha=0 | 3 | 80.10 ± 0.10 | 90.20 ± 0.20 | 91.86 |" in table[2]
+    assert "| RDLDA alpha=0 | 3 | 80.10 ± 0.10 | **90.20 ± 0.20** | 91.86 |" in table[2]
     assert any(line.startswith("- RDLDA alpha=0 is better than DLDA") for line in lines)
 
 

@@ -686,6 +686,17 @@ def sweep_results():
     return Reader(valid, lies, read_results)
 
 
+def sweep_scores():
+    """The published scores of a sweep's trials, without their runs, as `deeplda table` reads them."""
+    definition = {"settings": {"data": "digits", "epochs": 3}, "grid": {"alpha": [0.5], "seed": [0]}}
+    content = (
+        b"trial,validation,test auc,test hyperplanes,test ece,seconds,eigenvalues\nlda-alpha0.5-seed0,50,0.9,60.5,"
+    )
+    content += b"0.1,12,0.5 1.5\n"
+    lies = in_file("trials.csv", bytes_changed(content))
+    return Reader({"sweep.toml": as_toml(definition), "trials.csv": content}, lies, read_results)
+
+
 OF_DATA_AND_MODELS = (
     archive, cifar10, cifar10n, mnist, stl10, npz, pack, images,
     csv_table, packed_csv_table, parquet_table, arrow_table,
@@ -693,5 +704,5 @@ OF_DATA_AND_MODELS = (
 )  # fmt: skip
 OF_RUNS_AND_SWEEPS = (
     run_toml, recipe, stored_split, metrics, run_folder, checkpoint_manifest, checkpoint_tensors, subclasses,
-    sweep_toml, sweep_journal, sweep_results,
+    sweep_toml, sweep_journal, sweep_results, sweep_scores,
 )  # fmt: skip

@@ -6,7 +6,7 @@ import csv
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from math import sqrt
+from math import nan, sqrt
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Literal, NamedTuple
@@ -224,10 +224,7 @@ def _of_row(
     config, other = definition.config(own), _other(own)
     names = {"trial", "objective", "seed", "alpha", "subclasses", "statistic", *other}
     cells = {column: value for column, value in row.items() if value and column not in names}
-    try:
-        numbers = {column: float(value) for column, value in cells.items() if column != "eigenvalues"}
-    except ValueError:
-        raise InputError(f"{folder / 'trials.csv'} has text instead of a number for {name}: remove its row") from None
+    numbers = {column: _number(value) for column, value in cells.items() if column != "eigenvalues"}
     test = {
         column.removeprefix("test "): numbers[column] / 100
         for column in cells
@@ -241,7 +238,19 @@ def _of_row(
         if f"test {score.replace('_', ' ')}" in numbers
     }
     accuracy, seconds = numbers["validation"] / 100, numbers.get("seconds", 0.0)
+    shares, others = (accuracy, *test.values()), (seconds, *probabilities.values())
+    if not (all(0 <= share <= 1 for share in shares) and all(0 <= value < 1e9 for value in others)):
+        what = f"{folder / 'trials.csv'} has a score for {name} that is not a number in its range"
+        raise InputError(f"{what}: restore the row, or remove it")
     return _FinishedTrial(run, config, other, cells, accuracy, test, probabilities, seconds)
+
+
+def _number(text: str) -> float:
+    """Return a number, or NaN if the text is something else."""
+    try:
+        return float(text)
+    except ValueError:
+        return nan
 
 
 def _rows(folder: Path) -> dict[str, dict[str, str]]:

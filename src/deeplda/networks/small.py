@@ -143,8 +143,8 @@ class MLP(nn.Module):
         sizes = [features, *(scaled(units, width) for units in hidden)]
 
         layers: list[nn.Module] = []
-        for inputs, outputs in pairwise(sizes):
-            layers += [*linear_bn_relu(inputs, outputs), UniformDropout(dropout)]
+        for before, after in pairwise(sizes):
+            layers += [*linear_bn_relu(before, after), UniformDropout(dropout)]
         self.linear = PlainHead(features, embedding_dim, scale=logit_scale)
         self.hidden = nn.Sequential(*layers)
         self.output = PlainHead(sizes[-1], embedding_dim, scale=logit_scale, bias=False) if layers else None

@@ -53,7 +53,7 @@ def comparison_page(title: str, groups: Sequence[Configuration], drawn: Sequence
     repeated = len(records) > len(groups)
     return document(
         title,
-        _page_data(drawn),
+        _page_data(records[0].class_names, drawn),
         header(title, f"{counted(len(records), 'run')} on {data}"),
         _configurations(groups, configuration_settings(records)) if repeated else (),
         _runs(groups, wording.differing_settings(records)),
@@ -210,12 +210,12 @@ def _recalls(groups: Sequence[Configuration]) -> Html:
     return section("classes", "Classes", lead, sortable_table("Recall", columns, rows, fold="classes"))
 
 
-def _page_data(drawn: Sequence[InspectedRun]) -> dict[str, object]:
+def _page_data(class_names: Sequence[str], drawn: Sequence[InspectedRun]) -> dict[str, object]:
     """Return the plot data for all runs. Runs that show the same samples share the thumbnails."""
     keys = [run.environment.data_fingerprint or str(run.path) for run in drawn]
     shared = list(dict.fromkeys(keys))
     return {
-        "classes": list(drawn[0].class_names),
+        "classes": list(class_names),
         "runs": [plot_data.pack_points(run, shared.index(key)) for run, key in zip(drawn, keys, strict=True)],
         "samples": [plot_data.pack_samples(drawn[keys.index(key)]) for key in shared],
     }

@@ -112,7 +112,7 @@ class Classifier:
         if every is None or self.class_labels is None or epoch == 0 or epoch % every:
             return False
         labels = self.world.from_first(self._new_subclasses(data) if self.world.first else None)
-        self.trained.subclasses.copy_(torch.from_numpy(labels))  # type: ignore[operator, arg-type]  # a buffer
+        self.trained.subclasses.copy_(torch.from_numpy(labels))  # type: ignore[operator]  # a buffer
         return True
 
     def _new_subclasses(self, data: Data) -> Labels:
@@ -125,7 +125,7 @@ class Classifier:
         """Return the data with the current subclasses as labels of the training set, and use these from now on."""
         if self.class_labels is None:
             return data
-        labels = self.trained.subclasses.cpu().numpy().copy()  # type: ignore[operator, union-attr]  # a buffer
+        labels = self.trained.subclasses.cpu().numpy().copy()  # type: ignore[operator]  # a buffer
         parents = np.empty(labels.max() + 1, dtype=np.int64)
         parents[labels] = self.class_labels
         self.model.card = self.model.card.model_copy(update={"parents": tuple(parents.tolist())})
