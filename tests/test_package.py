@@ -24,7 +24,7 @@ LAYERS = [
     ["classical"],
     ["objective"],
     ["networks", "subclasses", "data", "views"],
-    ["model_card"],
+    ["model_card", "audit"],
     ["model"],
     ["loading"],
     ["training"],

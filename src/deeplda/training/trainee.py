@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from deeplda.batch_rule import default_width, remedies
 from deeplda.core.large_batch import large_batch_backward
+from deeplda.core.margins import leave_one_out_margins
 from deeplda.data.dataset import Data, Inputs, Part
 from deeplda.device import autocast_for, pick_device, seeded, warn_if_slow
 from deeplda.errors import InputError, TrainingError, while_training
@@ -28,6 +29,7 @@ from deeplda.training.batches import Batch
 from deeplda.training.config import LDA_OBJECTIVES, SOFTMAX_OBJECTIVES, FitConfig, layer_sizes
 from deeplda.training.criteria import build_criterion, lda_part
 from deeplda.training.evaluation import Watch, evaluate, gather_statistics, unwatched
+from deeplda.training.margin_sums import MarginSums
 from deeplda.training.metrics import AUGMENTED, FinalScores, Scores, Spectrum
 from deeplda.training.optim import build_optimizer
 from deeplda.training.parallel import ALONE, World
@@ -46,6 +48,7 @@ class Classifier:
             number of classes; otherwise the identity.
         trained: the network and the head, which together contain all trained parameters.
         parallel: `trained`, wrapped to exchange gradients with the other processes.
+        margins: how well the label of each training sample fitted in the epochs so far.
     """
 
     config: FitConfig
@@ -57,6 +60,7 @@ class Classifier:
     criterion: nn.Module
     optimizer: torch.optim.Optimizer
     device: torch.device
+    margins: MarginSums
 
     @property
     def lda_width(self) -> int | None:
@@ -100,6 +104,9 @@ class Classifier:
 
     def _criterion(self, outputs: Tensor, batch: Batch) -> Tensor:
         loss: Tensor = self.criterion(outputs.float(), batch.labels, batch.weights)
+        if batch.places is not None:
+            parents = torch.tensor(self.model.card.subclass_map.parents, device=self.device)
+            self.margins.add(batch.places, leave_one_out_margins(outputs, parents[batch.labels], self.config.lam))
         return loss
 
     def examine(self, fit_part: Part, validation: Part) -> tuple[Scores | None, Spectrum]:
@@ -232,7 +239,8 @@ def build_trainee(
     if (lda := lda_part(criterion)) and (lda is not criterion or _nothing_to_advise(config, data, outputs)):
         # The rule was not measured for objective joint.
         lda._checked = True
-    return Classifier(config, world, model, head, trained, parallel, criterion, optimizer, device)
+    margins = MarginSums(len(data.train))
+    return Classifier(config, world, model, head, trained, parallel, criterion, optimizer, device, margins)
 
 
 def _fit(normalisation: Normalisation, inputs: Inputs, world: World) -> None:
