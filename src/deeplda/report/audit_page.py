@@ -68,8 +68,9 @@ def _controls(count: int) -> Html:
 def _suspects(run: AuditedRun, places: Sequence[int]) -> Html:
     found = len(run.audit.suspects)
     lead = (
-        "Accept a suggestion if the given label is wrong. The margin says how much better the given label fits than any "
-        "other; it is about 1 for a clear sample of its class and negative if another class fits better."
+        "Each sample has its given label and, after the arrow, the suggested one. Accept the suggestion if the given "
+        "label is wrong. The margin says how much better the given label fits than any other: it is about 1 for a "
+        "clear sample of its class and negative if another class fits better."
     )
     if found > len(places):
         lead += f" These are the first {len(places):,} of {found:,}; audit.csv has all of them."
@@ -114,9 +115,7 @@ def _card(run: AuditedRun, place: int, *, images: bool) -> Html:
     else:
         shown = element("span", values_text(run.card, sample), class_="values")
     lines = [
-        element(
-            "span", element("s", str(row["given"])), " \u2192 ", element("b", str(row["suggested"])), class_="labels"
-        ),
+        element("span", str(row["given"]), " \u2192 ", element("b", str(row["suggested"])), class_="labels"),
         element("span", f"margin {row['margin']:.2f}, {row['part']}", class_="hint"),
         element("span", str(row["sample"]), class_="hint name-of-file"),
     ]
