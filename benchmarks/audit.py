@@ -9,8 +9,8 @@ probability of their given label in the network that was not trained on them. Bo
 
 The file has a row for each rule: the precision at the true number of mistakes, the area under the precision-recall
 curve (average precision), the number of images that it calls wrong (negative margins; cleanlab's `find_label_issues`),
-the precision of these, the seconds of its trainings, and the test accuracy of a network trained on all images and of one
-trained without those that it calls wrong. Rows that are there already are not computed again.
+the precision of these, the seconds of its trainings, and the test accuracy of networks trained on all images and
+without those that it calls wrong. Rows that are there already are not computed again.
 """
 
 from __future__ import annotations
