@@ -16,6 +16,7 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 from torch import Tensor, nn
 
+from deeplda.audit import Audit, audit_samples, class_indices
 from deeplda.classical.class_labels import encode_labels
 from deeplda.core.options import Scatter, StatisticName, check_integer, check_unweighted
 from deeplda.data.dataset import Inputs, Part
@@ -398,6 +399,28 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         check_is_fitted(self)
         self.model_._require_statistics()
         return self._apply(X, lambda embedding: self.model_.predictor.mahalanobis(embedding))
+
+    def audit(self, X: ArrayLike, y: ArrayLike) -> Audit:
+        """Find samples whose labels are likely to be wrong, near-duplicates with different labels, and outliers.
+
+        The scores of the classifier decide. On its own training samples it has learned the wrong labels as well, so
+        audit samples that it was not trained on: with one classifier for each fold, for example. A run of
+        `deeplda train` also keeps how well each label fitted during training, which `deeplda audit` uses.
+
+        Raises InputError if a label in `y` (n,) is not among `classes_`.
+        """
+        check_is_fitted(self)
+        inputs = samples_like_training(self, X, self.model_.card.table)
+        labels = class_indices(np.asarray(y), self.classes_)
+        if len(labels) != len(inputs) or (labels < 0).any():
+            what = f"y has {len(labels)} labels for {len(inputs)} samples"
+            if len(labels) == len(inputs):
+                what = f"y contains {np.asarray(y)[labels < 0][0]!r}"
+            raise InputError(what, need="one of `classes_` for each sample", do="check y")
+        distances = None if self.model_.statistics is None else self.mahalanobis(X)
+        embedding = self._apply(X, lambda embedding: embedding)
+        found = audit_samples(inputs, embedding, self._class_scores(X), labels, distances)
+        return found.named(self.classes_)
 
     def save(self, path: str | Path) -> None:
         """Write the classifier to a folder, without pickle; `load` and `deeplda.load` read it.

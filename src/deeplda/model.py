@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from deeplda.audit import Audit, audit_samples, class_indices
 from deeplda.core.options import check_choice
 from deeplda.data.data_frames import encoded_frame, is_frame
 from deeplda.data.dataset import Inputs
@@ -370,6 +371,35 @@ class Model(nn.Module):
         centre = statistics.means.mean(0)
         return lambda embedding: (embedding.cpu().double() - centre) @ directions.T
 
+    def audit(self, inputs: ModelInputs, labels: ArrayLike, *, margins: ArrayLike | None = None) -> Audit:
+        """Find samples whose labels are likely to be wrong, near-duplicates with different labels, and outliers.
+
+        Args:
+            labels: (n,), the class name of each sample.
+            margins: (n,), how well the labels fitted during training, NaN if unknown: `margins.safetensors` of a run
+                has them for its training set. Without them, the scores of the model decide, which fit the labels of its
+                own training samples too well if it has memorised them.
+
+        Raises InputError if a label is not a class of the model, or if the numbers of samples differ.
+        """
+        if self.card.table is not None and is_frame(inputs):
+            inputs = encoded_frame(inputs, self.card.table)
+        samples = inputs if isinstance(inputs, MappedRows) else np.asarray(inputs)
+        given = class_indices(np.asarray(labels), self.class_names)
+        if len(given) != len(samples):
+            raise InputError(
+                f"there are {len(samples)} samples and {len(given)} labels, need one label for each sample"
+            )
+        if (given < 0).any():
+            wrong = np.asarray(labels)[given < 0][0]
+            raise InputError(f"labels contains {str(wrong)!r}, need one of the classes of the model")
+        embedding = torch.from_numpy(self.transform(inputs))
+        distances = None if self.statistics is None else self._on_device(self.predictor.mahalanobis, embedding)
+        scores = self._on_device(self.class_scores, embedding)
+        known = None if margins is None else np.asarray(margins, dtype=np.float64)
+        found = audit_samples(samples, embedding.numpy(), scores, given, distances, known)
+        return found.named(np.asarray(self.class_names))
+
     def add_class(self, inputs: ModelInputs, name: str) -> None:
         """Add a class from a few examples (n, *sample_shape), without retraining the network.
 
@@ -591,6 +621,10 @@ class Model(nn.Module):
         more = tuple(range(known, known + len(names)))
         update = {"class_names": (*self.class_names, *names), "parents": parents and (*parents, *more)}
         self.card = self.card.model_copy(update=update)
+
+    def _on_device(self, function: Callable[[Tensor], Tensor], embedding: Tensor) -> NDArray[Any]:
+        """Apply `function` to embeddings in memory, which are moved to the device of the model."""
+        return function(embedding.to(self.normalisation.mean.device)).cpu().numpy()
 
     def _named_predictor(self, name: str) -> LinearPredictor:
         predictor = self.predictors[name]

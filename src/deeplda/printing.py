@@ -67,12 +67,12 @@ def as_csv(columns: Iterable[str], rows: Iterable[Mapping[str, object]], *, head
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     if header:
-        writer.writerow(map(_csv_cell, names))
-    writer.writerows([_csv_cell(row.get(name, "")) for name in names] for row in rows)
+        writer.writerow(map(csv_cell, names))
+    writer.writerows([csv_cell(row.get(name, "")) for name in names] for row in rows)
     return stream.getvalue()
 
 
-def _csv_cell(value: object) -> object:
+def csv_cell(value: object) -> object:
     """Return text with control characters escaped, and with ' in front of a formula; return numbers unchanged."""
     if not isinstance(value, str):
         return value

@@ -53,6 +53,10 @@ _COMMANDS = {
     ),
     "report": ("Write an HTML page about a run, or one that compares several runs.", "runs/digits-lda --open"),
     "doctor": ("Diagnose a run and suggest what to change.", "runs/digits-lda"),
+    "audit": (
+        "Find labels that are likely to be wrong, near-duplicates and outliers, and decide about them on a page.",
+        "runs/photos --open",
+    ),
     "export": (
         "Export a model as one ONNX or PyTorch graph that runs without deeplda.",
         "runs/digits-lda --format onnx",

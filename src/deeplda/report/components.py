@@ -57,9 +57,9 @@ def section(identifier: str, title: str, lead: Child, *content: Child) -> Html:
     return element("section", heading, text, content, id=identifier, aria_labelledby=f"{identifier}-heading")
 
 
-def header(title: str, subtitle: str, *content: Child) -> Html:
+def header(title: str, subtitle: str, *content: Child, kind: str = "report") -> Html:
     """Return the header of a page."""
-    overline = element("p", "deeplda report", class_="overline")
+    overline = element("p", f"deeplda {kind}", class_="overline")
     return element("header", overline, element("h1", title), element("p", subtitle, class_="subtitle"), content)
 
 

@@ -12,6 +12,8 @@ from importlib.resources import files
 
 _VOID = frozenset({"img", "input", "link", "meta"})
 _SCRIPTS = ("packing.js", "classes.js", "names.js", "scatter.js", "densities.js", "tables.js", "start.js")
+# The script of the page of an audit, which has no plots.
+AUDIT_SCRIPTS = ("decisions.js",)
 
 
 class Html(str):
@@ -47,13 +49,13 @@ def data_block(identifier: str, data: object) -> Html:
     return Html(f'<script type="application/json" id="{escape(identifier)}">{text}</script>')
 
 
-def document(title: str, data: object, *body: Child) -> str:
-    """Return the complete page in ASCII, with `data` for its script.
+def document(title: str, data: object, *body: Child, scripts: tuple[str, ...] = _SCRIPTS) -> str:
+    """Return the complete page in ASCII, with `data` for its script, which consists of these files.
 
     The page's security policy allows only this style sheet, this script and inline images. The page therefore never
     uses the network, and markup in a class name has no effect.
     """
-    style, script = assets()
+    style, script = assets(scripts)
     policy = (
         f"default-src 'none'; img-src data:; style-src {_checksum(style)}; script-src {_checksum(script)}; "
         "base-uri 'none'; form-action 'none'"
@@ -75,10 +77,10 @@ def document(title: str, data: object, *body: Child) -> str:
 
 
 @cache
-def assets() -> tuple[str, str]:
+def assets(scripts: tuple[str, ...] = _SCRIPTS) -> tuple[str, str]:
     """Return the style sheet and the script."""
     folder = files("deeplda.report") / "assets"
-    parts = [(folder / name).read_text(encoding="ascii") for name in _SCRIPTS]
+    parts = [(folder / name).read_text(encoding="ascii") for name in scripts]
     return (folder / "report.css").read_text(encoding="ascii"), '"use strict";\n{\n' + "\n".join(parts) + "}\n"
 
 

@@ -61,16 +61,7 @@ def _rows(run: InspectedRun, places: NDArray[np.intp]) -> Html:
     rows = []
     for i in places:
         true, decided = run.class_names[run.labels[i]], run.class_names[run.decided[i]]
-        values, probability = _values(run, i), share_cell(float(run.probabilities[i]))
+        values, probability = plot_data.values_text(run.card, run.samples[i]), share_cell(float(run.probabilities[i]))
         name = Cell(run.names[i], int(run.places[i]))
         rows.append((name, Cell(decided, decided), probability, Cell(true, true), Cell(values, values)))
     return sortable_table("Hardest samples", ("sample", "predicted", "probability", "true class", "values"), rows)
-
-
-def _values(run: InspectedRun, place: int) -> str:
-    """Return the first values of a feature vector or, for a row of a table, those that are not 0, with their names."""
-    if run.card.table is None:
-        return ", ".join(f"{value:.4g}" for value in run.samples[place][: plot_data.MOST_VALUES])
-    named = zip(run.card.table.outputs, run.samples[place].tolist(), strict=True)
-    shown = [name if value == 1 else f"{name} {value:.3g}" for name, value in named if value]
-    return ", ".join(shown[: plot_data.MOST_VALUES])

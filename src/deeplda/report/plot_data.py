@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from deeplda.model import ModelCard
 from deeplda.report.analysis import class_densities
 from deeplda.report.record import InspectedRun
 
@@ -118,6 +119,15 @@ def image_uri(image: Pixels, side: int = 96) -> str:
     """Return one image C x H x W as a data URI, shrunk if its longer side exceeds `side`."""
     (pixels,) = _shrunk(_channels_last(image[None]), side)
     return _data_uri(pixels, lossless=pixels.size <= 3 * 64**2)
+
+
+def values_text(card: ModelCard, sample: NDArray[np.float32]) -> str:
+    """Return the first values of a feature vector or, for a row of a table, those that are not 0, with their names."""
+    if card.table is None:
+        return ", ".join(f"{value:.4g}" for value in sample[:MOST_VALUES])
+    named = zip(card.table.outputs, sample.tolist(), strict=True)
+    shown = [name if value == 1 else f"{name} {value:.3g}" for name, value in named if value]
+    return ", ".join(shown[:MOST_VALUES])
 
 
 def _packed(array: NDArray[np.generic], dtype: str) -> str:

@@ -120,6 +120,7 @@ class Reconstruction:
     optimizer: torch.optim.Optimizer
     device: torch.device
     lda_width: None = None
+    margins: None = None
 
     @classmethod
     def build(cls, config: AutoencoderConfig, data: Data) -> Reconstruction:

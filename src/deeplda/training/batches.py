@@ -18,11 +18,16 @@ from deeplda.views import reflected
 
 
 class Batch(NamedTuple):
-    """Samples for one step: inputs (n, *sample_shape), labels (n,), and their weights (n,) if they have any."""
+    """Samples for one step: inputs (n, *sample_shape), labels (n,), and their weights (n,) if they have any.
+
+    Attributes:
+        places: (n,), the positions of the samples in the training set; None if they are not part of it.
+    """
 
     inputs: Tensor
     labels: Tensor
     weights: Tensor | None = None
+    places: Tensor | None = None
 
 
 class BatchSource:
@@ -67,9 +72,9 @@ class BatchSource:
         if not isinstance(inputs, Tensor):
             inputs, at = self._channels_last(inputs[indices]).to(self._device), torch.arange(len(at), device=at.device)
         if not self._images:
-            return Batch(inputs[at], labels, weights)
+            return Batch(inputs[at], labels, weights, samples)
         pixels = self._augmented(inputs, at, samples, epoch) if self._flip or self._translate else inputs[at]
-        return Batch(pixels.permute(0, 3, 1, 2), labels, weights)
+        return Batch(pixels.permute(0, 3, 1, 2), labels, weights, samples)
 
     def _channels_last(self, inputs: NDArray[Any]) -> Tensor:
         """Return samples as a tensor, and images as a view with the channels last."""

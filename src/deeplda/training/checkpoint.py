@@ -16,6 +16,7 @@ from deeplda.errors import InputError
 from deeplda.io import open_regular, read_small, read_tensors
 from deeplda.memory import require_memory
 from deeplda.output_folder import OutputFolder
+from deeplda.training.margin_sums import MarginSums
 
 CHECKPOINT_FILES = frozenset({"state.safetensors", "checkpoint.json"})
 
@@ -72,9 +73,17 @@ class Snapshot:
     counters: Counters
 
     @classmethod
-    def of(cls, network: nn.Module, optimizer: torch.optim.Optimizer, counters: Counters) -> Snapshot:
+    def of(
+        cls,
+        network: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        counters: Counters,
+        margins: MarginSums | None = None,
+    ) -> Snapshot:
         """Return the current state. Tensors are copied, so training can continue."""
         tensors = {f"network.{name}": value for name, value in network.state_dict().items()}
+        if margins is not None:
+            tensors |= {f"margins.{name}": value for name, value in margins.state().items()}
         for number, state in optimizer.state_dict()["state"].items():
             for name, value in state.items():
                 if isinstance(value, Tensor):
@@ -92,6 +101,16 @@ class Snapshot:
         if optimizer is not None:
             groups = optimizer.state_dict()["param_groups"]
             optimizer.load_state_dict({"state": self._optimizer_state(optimizer), "param_groups": groups})
+
+    def restore_margins(self, margins: MarginSums) -> None:
+        """Load the margins; a checkpoint of an earlier version has none. Raises InputError if they do not fit."""
+        found, expected = self._under("margins."), margins.state()
+        if found and (
+            found.keys() != expected.keys() or not all(_alike(expected[name], found[name]) for name in found)
+        ):
+            raise _mismatch("margins")
+        if found:
+            margins.load(found)
 
     def _optimizer_state(self, optimizer: torch.optim.Optimizer) -> dict[int, dict[str, Tensor]]:
         """Return the optimiser state of each parameter that has one, by parameter number."""

@@ -298,6 +298,16 @@ class DataSettings(_Settings):
         "one part.",
     )
     target: str | None = Field(None, description="Column of a table with the classes. [default: the last column]")
+    drop: Path | None = Field(
+        None,
+        description="Leave out the accepted samples of this CSV file, which deeplda audit or its page wrote, from the "
+        "training and validation sets.",
+    )
+    relabel: Path | None = Field(
+        None,
+        description="Give the accepted samples of this CSV file, which deeplda audit or its page wrote, the suggested "
+        "labels in the training and validation sets.",
+    )
     skip_unreadable: bool = Field(
         False, description="Skip any number of broken image files. [default: at most 5 % of a class]"
     )
@@ -510,7 +520,7 @@ def with_absolute_paths(settings: Mapping[str, object]) -> dict[str, object]:
     from deeplda.data import KNOWN
 
     absolute = dict(settings)
-    for name in ("data", "data_dir", "start_from"):
+    for name in ("data", "data_dir", "drop", "relabel", "start_from"):
         given = settings.get(name)
         if not isinstance(given, str | Path) or (name == "data" and given in KNOWN):
             continue

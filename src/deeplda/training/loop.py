@@ -18,6 +18,7 @@ from deeplda.training.batches import Batch, BatchSource
 from deeplda.training.checkpoint import Counters, Snapshot
 from deeplda.training.config import LoopConfig
 from deeplda.training.evaluation import Watch
+from deeplda.training.margin_sums import MarginSums
 from deeplda.training.metrics import EpochRow, FinalScores, ReconstructionScores, Scores, Spectrum, SummaryRow
 from deeplda.training.optim import epochs_to_half_rate, learning_rate
 from deeplda.training.parallel import ALONE, World
@@ -43,6 +44,10 @@ class Trainee(Protocol):
     def optimizer(self) -> torch.optim.Optimizer: ...
     @property
     def device(self) -> torch.device: ...
+    @property
+    def margins(self) -> MarginSums | None:
+        """The margins of the training samples so far, to which each step adds; None if there are no classes."""
+
     @property
     def lda_width(self) -> int | None:
         """The width of the features if the criterion is an LDA loss, which depends on the batches; otherwise None."""
@@ -93,6 +98,8 @@ def train(
     if counters.epoch == 0:
         counters.seconds = time.monotonic() - start
     run.save_model(model)
+    if trainee.margins is not None:
+        run.save_margins(trainee.margins.means())
     with while_training():
         scores = trainee.score(data, progress.watch)
     summary = SummaryRow(
@@ -172,7 +179,7 @@ def run_epochs(
             due = stopping or time.monotonic() - saved > config.checkpoint_seconds
             if due and counters.step < len(batches):
                 counters.seconds = time.monotonic() - start
-                run.save("last", Snapshot.of(trainee.trained, trainee.optimizer, counters))
+                run.save("last", _snapshot(trainee, counters))
                 saved = time.monotonic()
                 if stopping:
                     raise StoppedError(f"stopped in epoch {counters.epoch + 1}; the state is saved")
@@ -196,7 +203,9 @@ def run_epochs(
             validation=scores,
             seconds=round(counters.seconds, 3),
         )
-        snapshot = Snapshot.of(trainee.trained, trainee.optimizer, counters)
+        if trainee.margins is not None:
+            trainee.margins.gather(world)
+        snapshot = _snapshot(trainee, counters)
         if counters.best_epoch == counters.epoch:
             run.save("best", snapshot)
         run.log(row)
@@ -236,8 +245,14 @@ def _resume(run: Run, trainee: Trainee, world: World) -> Counters:
         run.keep_rows(0)
         return Counters()
     snapshot.restore(trainee.trained, trainee.optimizer)
+    if trainee.margins is not None and world.first:
+        snapshot.restore_margins(trainee.margins)
     run.keep_rows(snapshot.counters.epoch)
     return snapshot.counters
+
+
+def _snapshot(trainee: Trainee, counters: Counters) -> Snapshot:
+    return Snapshot.of(trainee.trained, trainee.optimizer, counters, trainee.margins)
 
 
 def _subset_note(sampler: StratifiedBatchSampler) -> str:

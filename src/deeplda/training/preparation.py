@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from deeplda.data import KNOWN, load_data
+from deeplda.data.corrections import corrected
 from deeplda.data.dataset import Data
 from deeplda.data.folder_options import FolderOptions, FolderSplit, Grown
 from deeplda.data.label_noise import with_label_noise
@@ -61,7 +62,7 @@ def find_data(config: RunConfig, progress: Progress, split: FolderSplit, world: 
 def read_data(
     config: RunConfig, split: FolderSplit = "content", *, exact: bool = False, place: str | Path | None = None
 ) -> Data:
-    """Read the data for a run, with its label noise and class weights. Raises InputError if that fails.
+    """Read the data for a run, with its label noise, corrections and class weights. Raises InputError if that fails.
 
     Args:
         split: for a folder of images, `run_folder.split_of` a run that was started before. Its images keep their parts,
@@ -82,6 +83,7 @@ def read_data(
         exact=exact,
     )
     data = with_label_noise(data, config.label_noise, config.noise_kind, config.split_seed)
+    data = corrected(data, drop=config.drop, relabel=config.relabel)
     if config.train_on_all:
         data = data.without_validation()
     return replace(data, train=data.train.balanced()) if config.class_weight == "balanced" else data

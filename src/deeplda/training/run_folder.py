@@ -16,18 +16,22 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Literal, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from safetensors.numpy import save
 
 from deeplda.data.folder_options import FolderSplit
 from deeplda.data.stored_split import SPLIT_FILE, StoredSplit, read_split
 from deeplda.errors import InputError, TrainingError
-from deeplda.io import read_small, read_toml
+from deeplda.io import read_arrays, read_small, read_toml
 from deeplda.model import MODEL_FILES
 from deeplda.output_folder import InUseError, OutputFolder
 from deeplda.training.checkpoint import CHECKPOINT_FILES, Snapshot, read_checkpoint, write_checkpoint
 from deeplda.training.config import AutoencoderConfig, RunConfig, as_toml
 from deeplda.training.metrics import EpochRow, Row, SummaryRow, parse_rows
 
+MARGINS_FILE = "margins.safetensors"
 # Each row has a number for every pair of classes, and there may be thousands of epochs.
 _LARGEST_METRICS_FILE = 2**30
 # Where the previous checkpoint is kept while a new one is put in its place. A process that is killed at this moment
@@ -55,6 +59,7 @@ class Run(Protocol):
     def log(self, row: Row) -> None: ...
     def keep_rows(self, epochs: int) -> None: ...
     def save_model(self, model: Writeable) -> None: ...
+    def save_margins(self, margins: NDArray[np.float32]) -> None: ...
 
 
 class MemoryRun:
@@ -87,6 +92,9 @@ class MemoryRun:
 
     def save_model(self, model: object) -> None:
         """Do nothing: the caller has the model."""
+
+    def save_margins(self, margins: object) -> None:
+        """Do nothing: the caller has the margins."""
 
 
 class RunFolder:
@@ -176,6 +184,11 @@ class RunFolder:
         """Write the model to its folder. Raises TrainingError if the run folder was moved or replaced."""
         with self._in_place(), self._output.new_folder("model", ours=MODEL_FILES) as folder:
             model._write(folder)
+
+    def save_margins(self, margins: NDArray[np.float32]) -> None:
+        """Write the margin of each training sample, (n,), to margins.safetensors."""
+        with self._in_place():
+            self._output.write(MARGINS_FILE, save({"margins": margins}))
 
     @contextmanager
     def _in_place(self) -> Iterator[None]:
@@ -350,6 +363,20 @@ def split_of(path: Path) -> FolderSplit:
     if not (path / "environment.json").exists():
         return "content"
     return read_split(path / SPLIT_FILE) if os.path.lexists(path / SPLIT_FILE) else "seed"
+
+
+def read_margins(path: Path, samples: int) -> NDArray[np.float32] | None:
+    """Return the margins of a run's training samples, (samples,); None if an earlier version trained the run.
+
+    Raises InputError if the file is damaged or belongs to other samples.
+    """
+    if not os.path.lexists(path / MARGINS_FILE):
+        return None
+    found = read_arrays(path / MARGINS_FILE).get("margins", np.empty(0))
+    if found.shape != (samples,) or found.dtype != np.float32 or np.isinf(found).any():
+        what = f"{path / MARGINS_FILE} does not have a margin for each of {samples:,} training samples"
+        raise InputError(f"{what}: restore it, or remove it to use the final scores")
+    return found
 
 
 def _without_secrets(argument: str) -> str:

@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from deeplda.batch_rule import default_width, remedies
 from deeplda.core.large_batch import large_batch_backward
+from deeplda.core.margins import leave_one_out_margins
 from deeplda.data.dataset import Data, Inputs, Labels, Part
 from deeplda.device import autocast_for, pick_device, seeded, warn_if_slow
 from deeplda.errors import InputError, TrainingError, while_training
@@ -28,6 +29,7 @@ from deeplda.training.batches import Batch
 from deeplda.training.config import LDA_OBJECTIVES, SOFTMAX_OBJECTIVES, FitConfig, layer_sizes
 from deeplda.training.criteria import build_criterion, lda_part
 from deeplda.training.evaluation import Watch, evaluate, gather_both_statistics, gather_statistics, unwatched
+from deeplda.training.margin_sums import MarginSums
 from deeplda.training.metrics import AUGMENTED, FinalScores, Scores, Spectrum
 from deeplda.training.optim import build_optimizer
 from deeplda.training.parallel import ALONE, World
@@ -48,6 +50,7 @@ class Classifier:
         trained: the network and the head, which together contain all trained parameters, and the subclasses of the
             training samples if they are found again during training.
         parallel: `trained`, wrapped to exchange gradients with the other processes.
+        margins: how well the label of each training sample fitted in the epochs so far.
         class_labels: (n,), the classes of the training samples, if their subclasses are found again during training.
     """
 
@@ -60,6 +63,7 @@ class Classifier:
     criterion: nn.Module
     optimizer: torch.optim.Optimizer
     device: torch.device
+    margins: MarginSums
     class_labels: Labels | None = None
 
     @property
@@ -104,6 +108,9 @@ class Classifier:
 
     def _criterion(self, outputs: Tensor, batch: Batch) -> Tensor:
         loss: Tensor = self.criterion(outputs.float(), batch.labels, batch.weights)
+        if batch.places is not None:
+            parents = torch.tensor(self.model.card.subclass_map.parents, device=self.device)
+            self.margins.add(batch.places, leave_one_out_margins(outputs, parents[batch.labels], self.config.lam))
         return loss
 
     def regroup(self, data: Data, epoch: int) -> bool:
@@ -284,7 +291,8 @@ def build_trainee(
         # The rule was not measured for objective joint.
         lda._checked = True
     classes = subclasses.to_classes(data.train.labels) if subclasses is not None and regroups else None
-    return Classifier(config, world, model, head, trained, parallel, criterion, optimizer, device, classes)
+    margins = MarginSums(len(data.train))
+    return Classifier(config, world, model, head, trained, parallel, criterion, optimizer, device, margins, classes)
 
 
 def _fit(normalisation: Normalisation, inputs: Inputs, world: World) -> None:

@@ -1,0 +1,139 @@
+"""The samples of a run, ranked by how likely their labels are wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from deeplda.audit import Audit
+from deeplda.data import Data
+from deeplda.data.corrections import has_decisions, sample_names
+from deeplda.data.dataset import Inputs, joined
+from deeplda.data.splitting import PARTS
+from deeplda.errors import InputError
+from deeplda.loading import load
+from deeplda.model import ModelCard
+from deeplda.output_folder import OutputFolder
+from deeplda.printing import as_csv
+from deeplda.report.record import RunRecord, read_record
+from deeplda.training.preparation import read_data
+from deeplda.training.run_folder import read_margins, split_of, started_on
+
+CSV_FILE, PAGE_FILE = "audit.csv", "audit.html"
+COLUMNS = ("sample", "part", "given", "suggested", "margin", "distance", "duplicate_of", "decision")
+
+
+@dataclass(frozen=True, eq=False)
+class AuditedRun:
+    """A finished run with the audit of all its samples: those of the training, validation and test sets, in this order.
+
+    Attributes:
+        names, parts: the name of each sample, such as its file, and its set.
+        inputs: the samples, (n, *sample_shape).
+        notes: sentences for the user about the data and the margins.
+    """
+
+    record: RunRecord
+    card: ModelCard
+    audit: Audit
+    names: tuple[str, ...]
+    parts: tuple[str, ...]
+    inputs: Inputs
+    notes: tuple[str, ...]
+
+    @cached_property
+    def copies(self) -> dict[int, int]:
+        """The first near-duplicate with a different label, for each sample that has one, both as indices."""
+        pairs = [both for i, j in self.audit.duplicates for both in ((i, j), (j, i))]
+        return dict(reversed(pairs))
+
+    def row(self, place: int) -> dict[str, str | float]:
+        """Return the row of a sample for CSV and JSON, without a decision."""
+        audit = self.audit
+        return {
+            "sample": self.names[place],
+            "part": self.parts[place],
+            "given": str(audit.given[place]),
+            "suggested": str(audit.suggested[place]),
+            "margin": round(float(audit.margins[place]), 4),
+            "distance": "" if audit.distances is None else round(float(audit.distances[place]), 3),
+            "duplicate_of": self.names[self.copies[place]] if place in self.copies else "",
+        }
+
+    def rows(self) -> list[dict[str, str | float]]:
+        """Return the rows of all samples, the most likely mistake first."""
+        return [self.row(place) for place in self.audit.order.tolist()]
+
+    @property
+    def rule(self) -> str:
+        """Describe in a sentence where the margins come from."""
+        if not self.audit.from_training.any():
+            return "The margins come from the scores of the finished model, because the run kept none during training."
+        return (
+            "The margins of training samples are means over all epochs of the training; those of validation and test "
+            "samples come from the scores of the finished model."
+        )
+
+
+def audit_run(
+    folder: Path, *, data_dir: Path | None = None, network: str | None = None, device: str = "cpu"
+) -> AuditedRun:
+    """Audit all samples of a finished run.
+
+    Raises InputError if the run is not finished, its model or data cannot be read, or its classes have changed.
+    """
+    record, model = read_record(folder), load(folder, network=network, device=device)
+    update: dict[str, object] = {"train_on_all": False} | ({} if data_dir is None else {"data_dir": data_dir})
+    # The names of samples without files depend on the set that they are in, also if the run trained on both.
+    data = read_data(record.config.model_copy(update=update), split_of(folder))
+    if (data.class_names, data.sample_shape, data.table) != (
+        model.class_names,
+        model.card.sample_shape,
+        model.card.table,
+    ):
+        raise InputError(f"{record.config.data} has changed since {folder} was trained: restore it, or train again")
+    sets = {name: getattr(data, name) for name in PARTS}
+    samples = joined(*sets.values())
+    margins, notes = _margins(record, data)
+    found = model.audit(samples.inputs, np.asarray(model.class_names)[samples.labels], margins=margins)
+    return AuditedRun(
+        record=record,
+        card=model.card,
+        audit=found,
+        names=tuple(name for part in PARTS for name in sample_names(sets[part], part)),
+        parts=tuple(name for name in PARTS for _ in range(len(sets[name]))),
+        inputs=samples.inputs,
+        notes=(*data.notes, *notes),
+    )
+
+
+def _margins(record: RunRecord, data: Data) -> tuple[np.ndarray[tuple[int], np.dtype[np.float64]], list[str]]:
+    """Return the margins that the run kept for its training samples, NaN for all others, and notes."""
+    sizes = len(data.train), len(data.val), len(data.test)
+    margins = np.full(sum(sizes), np.nan)
+    trained = data.without_validation() if record.config.train_on_all else data
+    if started_on(record.path) != trained.fingerprint:
+        what = f"{record.config.data} has changed since {record.path} was trained"
+        return margins, [f"{what}, so the margins kept during training are not used"]
+    found = read_margins(record.path, len(trained.train))
+    if found is None:
+        return margins, ["the run was trained by a version that kept no margins"]
+    margins[: len(found)] = found
+    return margins, []
+
+
+def write_audit(run: AuditedRun, page: str) -> tuple[Path, Path]:
+    """Write audit.csv and audit.html to the run folder, and return their paths.
+
+    Raises InputError if there is an audit.csv with decisions already.
+    """
+    path = run.record.path
+    if (path / CSV_FILE).exists() and has_decisions(path / CSV_FILE):
+        raise InputError(f"{path / CSV_FILE} has accepted rows, which would be lost: rename it or move it first")
+    with OutputFolder.open(path) as folder:
+        folder.write(CSV_FILE, as_csv(COLUMNS, run.rows()))
+        folder.write(PAGE_FILE, page)
+    return path / CSV_FILE, path / PAGE_FILE

@@ -1,0 +1,85 @@
+"""Audits of labels: the order, suggestions, near-duplicates and outliers."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+
+from deeplda import DeepLDAClassifier
+from deeplda.audit import audit_samples
+from deeplda.errors import InputError
+from small_model import digits, small_model
+
+
+def test_the_order_is_that_of_the_margins_of_the_scores():
+    rng = np.random.default_rng(0)
+    scores, labels = rng.normal(0, 30, (50, 4)), rng.integers(0, 4, 50)
+    found = audit_samples(rng.normal(size=(50, 3)), rng.normal(size=(50, 3)), scores, labels, None)
+    margins = []
+    for row, label in zip(scores, labels, strict=True):
+        others = {place: score for place, score in enumerate(row) if place != label}
+        margins.append(row[label] - max(others.values()))
+    assert found.order.tolist() == np.argsort(margins).tolist()
+    assert (np.sign(found.margins) == np.sign(margins)).all()
+    assert np.abs(found.margins).max() <= 1
+    assert set(found.suspects.tolist()) == set(np.flatnonzero(np.array(margins) < 0).tolist())
+    assert (found.suggested != labels).all()
+    wrong = found.suspects
+    assert found.suggested[wrong].tolist() == scores[wrong].argmax(1).tolist()
+    assert not found.from_training.any()
+    assert len(found.outliers) == 0
+
+
+def test_margins_of_the_training_take_the_place_of_scores():
+    scores = np.array([[1.0, 0.0], [0.0, 1.0], [3.0, 0.0]])
+    margins = np.array([-0.75, np.nan, 0.5])
+    found = audit_samples(np.zeros((3, 2)), np.eye(3), scores, np.zeros(3, dtype=np.int64), None, margins)
+    assert found.from_training.tolist() == [True, False, True]
+    assert found.margins[[0, 2]].tolist() == [-0.75, 0.5]
+    assert -1 < found.margins[1] < 0
+
+
+def test_outliers_are_far_from_every_class():
+    distances = np.concatenate([np.linspace(1, 2, 40), [9.0, 30.0]])
+    n = len(distances)
+    found = audit_samples(np.zeros((n, 2)), np.zeros((n, 2)), np.zeros((n, 2)), np.zeros(n, dtype=int), distances)
+    assert found.outliers.tolist() == [41, 40]
+
+
+def test_near_duplicates_with_different_labels_are_found():
+    model, (images, labels) = small_model(), digits()
+    names = np.asarray(model.class_names)[labels]
+    images, names = np.concatenate([images, images[:3]]), np.concatenate([names, names[:3]])
+    # A copy with another label, a nearly equal copy with another label, and a copy with the same label.
+    names[300], names[301] = "j" if names[0] != "j" else "a", "j" if names[1] != "j" else "a"
+    images[301, 0, 0, 0] ^= 1
+    found = model.audit(images, names)
+    assert {(0, 300), (1, 301)} <= set(found.duplicates)
+    assert all(names[i] != names[j] for i, j in found.duplicates)
+    assert not any(302 in pair for pair in found.duplicates)
+
+
+def test_a_model_audits_class_names():
+    model, (images, labels) = small_model(), digits()
+    names = np.asarray(model.class_names)[labels]
+    found = model.audit(images, names)
+    assert found.given.tolist() == names.tolist()
+    agrees = model.predict(images) == names
+    assert (agrees == (found.margins > 0)).all()
+    np.testing.assert_allclose(found.distances, model.mahalanobis(images))
+    with pytest.raises(InputError, match="labels contains 'z'"):
+        model.audit(images, np.where(np.arange(300) == 4, "z", names))
+    with pytest.raises(InputError, match="there are 300 samples and 299 labels"):
+        model.audit(images, names[1:])
+
+
+def test_a_classifier_finds_a_wrong_label_in_other_samples():
+    X, y = load_iris(return_X_y=True)
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    classifier = DeepLDAClassifier(max_epochs=20, calibrate=False, random_state=0).fit(X[::2], names[::2])
+    given = names[1::2].copy()
+    given[5] = "virginica"
+    found = classifier.audit(X[1::2], given)
+    assert found.order[0] == 5
+    assert found.suggested[5] == "setosa"
+    with pytest.raises(InputError, match="y contains"):
+        classifier.audit(X, np.where(names == "setosa", "rose", names))
