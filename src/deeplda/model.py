@@ -27,7 +27,6 @@ from deeplda.networks import NETWORKS
 from deeplda.networks.inspection import output_width, samples_at_once, zero_sample
 from deeplda.output_folder import OutputFolder
 from deeplda.predictors import ClassicLDA, FeatureStatistics, Hyperplanes, LinearPredictor, NearestMean, Softmax
-from deeplda.predictors.class_shares import ClassShares
 from deeplda.predictors.linear import Priors
 from deeplda.views import Views, averaged
 
@@ -334,12 +333,6 @@ class Model(nn.Module):
             else:
                 predictor.priors = self._priors(predictor, statistics)
                 predictor.fit_statistics(statistics)
-
-    def _shift_priors(self, shares: ClassShares) -> None:
-        """Have every predictor decide for the wanted shares of the classes. Call it after the calibration."""
-        for name in self.card.predictors:
-            factors = shares.factors(name)[list(self.card.subclass_map.parents)]
-            self._named_predictor(name).shift_priors(factors.tolist())
 
     def _priors(self, predictor: LinearPredictor, statistics: FeatureStatistics) -> Priors:
         """Return the priors with which a predictor of this model is fitted.
