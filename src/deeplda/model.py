@@ -293,10 +293,14 @@ class Model(nn.Module):
             check_choice("tta", tta, get_args(Views), or_else="None")
             if len(self.card.sample_shape) != 3:
                 raise InputError(no_views(self.card.sample_shape))
-        self._check_values(inputs)
+        # Those of samples in a file are checked batch by batch, so that only a batch is in memory.
+        if not isinstance(inputs, MappedRows):
+            self._check_values(inputs)
         self.eval()
         for start in range(0, len(inputs), self.batch_size):
             batch = _as_tensor(inputs[start : start + self.batch_size]).to(self.normalisation.mean.device)
+            if isinstance(inputs, MappedRows):
+                self._check_values(batch)
             yield _finite(averaged(self, batch, tta))
 
     def save(self, path: str | Path) -> None:
