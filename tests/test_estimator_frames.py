@@ -8,6 +8,7 @@ from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
 from sklearn.impute import SimpleImputer
+from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -123,6 +124,24 @@ def test_cross_validation_in_two_processes(rows):
     scores = cross_val_score(DeepLDAClassifier(**FAST), X, y, cv=2, n_jobs=2)
     assert scores.min() > 0.8
     np.testing.assert_array_equal(scores, cross_val_score(DeepLDAClassifier(**FAST), X, y, cv=2))
+
+
+def test_an_unbalanced_frame_in_scikit_learns_tools():
+    """Texts, dates, missing values and one row in eight of the rare class."""
+    rng = np.random.default_rng(0)
+    rare = np.arange(SIZE) % 8 == 0
+    plan = np.where(rng.random(SIZE) < 0.1, None, np.where(rare, "gold", rng.choice(["basic", "plus"], SIZE)))
+    spend = np.where(rng.random(SIZE) < 0.1, np.nan, rng.normal(size=SIZE) + 3 * rare)
+    day = pd.Timestamp("2021-03-01") + pd.to_timedelta(rng.integers(0, 500, SIZE), unit="D")
+    X = pd.DataFrame({"plan": plan.astype(object), "spend": spend, "day": day})
+    y = np.where(rare, "rare", "common")
+    classifier, balanced = DeepLDAClassifier(**FAST, class_weight="balanced"), "balanced_accuracy"
+    pipeline = make_pipeline(FunctionTransformer(), classifier)
+    search = GridSearchCV(pipeline, {"deepldaclassifier__alpha": [0.3, 1.0]}, scoring=balanced, cv=2).fit(X, y)
+    assert search.best_score_ > 0.85
+    calibrated = CalibratedClassifierCV(classifier, cv=2).fit(X, y)
+    assert roc_auc_score(rare, calibrated.predict_proba(X)[:, 1]) > 0.95
+    assert cross_val_score(classifier, X, y, scoring=balanced, cv=2, n_jobs=2).min() > 0.8
 
 
 def test_inside_scikit_learns_calibration(rows):

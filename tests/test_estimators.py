@@ -808,6 +808,18 @@ class TestClassWeight:
         assert model.predictor.calibration.state_dict() == before
         assert (model.predict(rows[:20] + 30) == "far").all()
 
+    def test_they_do_not_shift_the_odds_a_second_time(self):
+        """Two Gaussian classes, 9 to 1: trained as balanced, the border is in the middle, whatever the predictor."""
+        rng = np.random.default_rng(0)
+        labels = (np.arange(3_000) % 10 == 0).astype(int)
+        rows = rng.normal(size=(3_000, 1)) + 2 * labels[:, None]
+        for predictor in ("hyperplanes", "nearest_mean", "classic_lda"):
+            settings = {"class_weight": "balanced", "predictor": predictor, "hidden_layer_sizes": (), **FAST}
+            classifier = DeepLDAClassifier(**settings).fit(rows, labels)
+            assert not classifier.model_.predictor.prior_shift.any()
+            grid = np.linspace(-1, 3, 401)[:, None]
+            assert grid[classifier.predict(grid) == 1].min() == pytest.approx(1, abs=0.15)
+
     def test_labels_left_out_weigh_one(self, overlapping):
         rows, labels = overlapping
         classifiers = [DeepLDAClassifier(class_weight=w, **FAST).fit(rows, labels) for w in ({1: 3}, {0: 1.0, 1: 3.0})]

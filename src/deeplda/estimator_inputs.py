@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import assert_all_finite, check_consistent_length, column_or_1d
@@ -220,6 +220,22 @@ def weighted_part(part: Part, class_weight: object, classes: NDArray[Any]) -> Pa
     elif class_weight is not None:
         raise InputError(f'class_weight must be None, "balanced" or a dict, got {class_weight!r}')
     return replace(part, weights=None) if part.weights is not None and (part.weights == 1).all() else part
+
+
+def prior_factors(part: Part, priors: ArrayLike | None) -> NDArray[np.float64]:
+    """Return the factors of the class odds, (C,), that turn the shares of the classes in a training set into `priors`.
+
+    The shares are counted with the weights of the samples, with which the network and the predictors were trained. All
+    factors are 1 if `priors` is None. Raises InputError unless there is a positive prior for each class.
+    """
+    sums = np.bincount(part.labels, part.weights).astype(np.float64)
+    wanted = sums if priors is None else np.asarray(priors)
+    numbers = wanted.dtype.kind in "buif" and wanted.shape == sums.shape
+    if not numbers or not (np.isfinite(wanted) & (wanted > 0)).all():
+        need = f"{len(sums)} positive numbers, in the order of classes_"
+        raise InputError(f"priors is {priors!r}", need=need, do="give very rare classes a small prior")
+    factors: NDArray[np.float64] = (wanted / wanted.sum()) / (sums / sums.sum())
+    return factors
 
 
 def layer_text(sizes: object) -> str | None:

@@ -42,6 +42,7 @@ from deeplda.estimator_inputs import (
     hold_out,
     hold_out_few,
     layer_text,
+    prior_factors,
     samples_like_training,
     training_samples,
     weighted_part,
@@ -51,7 +52,6 @@ from deeplda.io import expanded
 from deeplda.model_card import LDA_PREDICTORS, PredictorName, read_card
 from deeplda.output_folder import unchanged
 from deeplda.predictors import discriminant_directions
-from deeplda.predictors.class_shares import ClassShares
 from deeplda.training.config import FitConfig, Objective, SubclassBetween
 from deeplda.training.evaluation import gather_statistics
 from deeplda.training.metrics import Scores
@@ -78,10 +78,11 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     separable classes; a linear predictor on the embedding makes the decisions. `deeplda train` uses the same training
     loop.
 
-    Samples are feature vectors (n, features), images (n, channels, height, width), or data frames of pandas and other
-    libraries whose frames export Arrow streams. Each feature or channel is standardised internally. A data frame with
-    categories, texts, dates or missing values is encoded as numbers inside the model, which needs the extra `table`;
-    columns that are constant or look like identifiers are left out, with a warning.
+    Samples are feature vectors (n, features), also as a sparse matrix, images (n, channels, height, width), or data
+    frames of pandas and other libraries whose frames export Arrow streams. Each feature or channel is standardised
+    internally. If there are fewer samples than features, the default network is trained in the space that the samples
+    span. A data frame with categories, texts, dates or missing values is encoded as numbers inside the model, which
+    needs the extra `table`; columns that are constant or look like identifiers are left out, with a warning.
 
     Predictions for feature vectors are computed in float64 and in blocks of a fixed size, so the result for a sample is
     the same, to the last bit, whichever samples are predicted with it.
@@ -295,8 +296,8 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features) or (n_samples, channels, height, width)
-            Samples.
+        X : array-like or sparse matrix of shape (n_samples, n_features), or (n_samples, channels, height, width)
+            Samples. A sparse matrix never becomes dense as a whole, unless `subclasses` needs it for k-means.
         y : array-like of shape (n_samples,)
             Labels.
         sample_weight : array-like of shape (n_samples,), default=None
@@ -325,7 +326,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         samples = weighted_part(Part(_unread(inputs), labels, weights=weights), self.class_weight, classes)
         if samples.weights is not None:
             check_unweighted(config.scatter)
-        shares = ClassShares.of(samples.labels, samples.weights, self.priors)
+        factors = prior_factors(samples, self.priors)
         train, held_out = samples, samples.take(np.arange(0))
         if self.early_stopping:
             split: Split | None = hold_out(labels, self.validation_fraction, seed)
@@ -350,7 +351,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
                 training.calibrate(fitted, train, held_out, progress)
         finally:
             progress.close()
-        self._finish(fitted, train, shares)
+        self._finish(fitted, train, factors)
         return self
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
@@ -531,8 +532,8 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             raise InputError(f"predictor must be None or one of {', '.join(choices)}, got {self.predictor!r}")
         return config
 
-    def _finish(self, fitted: Fitted, train: Part, shares: ClassShares) -> None:
-        """Store the model and its coordinates, and shift the priors of its predictors to the wanted shares."""
+    def _finish(self, fitted: Fitted, train: Part, factors: NDArray[np.float64]) -> None:
+        """Store the model and its coordinates, and multiply the odds of each class by its factor, (C,)."""
         model, card = fitted.model, fitted.model.card
         update: dict[str, object] = {}
         if self.network is not None and not isinstance(self.network, str):
@@ -540,7 +541,8 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         if self.predictor in card.predictors:
             update["predictors"] = (self.predictor, *(name for name in card.predictors if name != self.predictor))
         model.card = card.model_copy(update=update)
-        model._shift_priors(shares)
+        for name in card.predictors:
+            model._named_predictor(name).shift_priors(factors[list(card.subclass_map.parents)].tolist())
         self.model_, self.n_iter_ = model, len(fitted.epochs)
         self.loss_curve_ = [row.loss for row in fitted.epochs]
         if self.early_stopping:

@@ -38,7 +38,6 @@ from deeplda.predictors import (
     Softmax,
     discriminant_directions,
 )
-from deeplda.predictors.class_shares import ClassShares
 from deeplda.predictors.linear import Priors
 from deeplda.predictors.nearest_rows import NearestRows, Neighbours
 from deeplda.predictors.shrunk_lda import ShrunkLDA
@@ -520,10 +519,14 @@ class Model(nn.Module):
             check_choice("tta", tta, get_args(Views), or_else="None")
             if len(self.card.sample_shape) != 3:
                 raise InputError(no_views(self.card.sample_shape))
-        self._check_values(inputs)
+        # Those of samples in a file are checked batch by batch, so that only a batch is in memory.
+        if not isinstance(inputs, MappedRows):
+            self._check_values(inputs)
         self.eval()
         for start in range(0, len(inputs), self.batch_size):
             batch = _as_tensor(inputs[start : start + self.batch_size]).to(self.normalisation.mean.device)
+            if isinstance(inputs, MappedRows):
+                self._check_values(batch)
             yield _finite(averaged(compute, batch, tta))
 
     def save(self, path: str | Path) -> None:
@@ -640,12 +643,6 @@ class Model(nn.Module):
             else:
                 predictor.priors = self._priors(predictor, statistics)
                 predictor.fit_statistics(statistics)
-
-    def _shift_priors(self, shares: ClassShares) -> None:
-        """Have every predictor decide for the wanted shares of the classes. Call it after the calibration."""
-        for name in self.card.predictors:
-            factors = shares.factors(name)[list(self.card.subclass_map.parents)]
-            self._named_predictor(name).shift_priors(factors.tolist())
 
     def _priors(self, predictor: LinearPredictor, statistics: FeatureStatistics) -> Priors:
         """Return the priors with which a predictor of this model is fitted.

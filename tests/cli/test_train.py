@@ -3,8 +3,11 @@
 import json
 
 import numpy as np
+import pytest
 from command import QUICK, deeplda, only_sentence
 from PIL import Image
+
+from deeplda import DeepLDAClassifier, load
 
 
 def test_train_prints_one_json_object(home):
@@ -74,6 +77,14 @@ def test_rows_of_numbers_and_balanced_weights(tmp_path):
     done = deeplda(*arguments, cwd=tmp_path, check=0)
     assert done.stderr == ""
     assert json.loads(done.stdout)["class_names"] == ["no", "yes"]
+    model = load(tmp_path / "runs" / "rows-lda")
+    # As in the estimator, all classes have the same weight, and no odds are changed.
+    classifier = DeepLDAClassifier(class_weight="balanced", max_epochs=1, calibrate=False).fit(x, y)
+    for statistics in (model.statistics, classifier.model_.statistics):
+        assert float(statistics.counts[0]) == pytest.approx(float(statistics.counts[1]))
+    for name in model.card.predictors:
+        assert not model.predictors[name].prior_shift.any()
+        assert not classifier.model_.predictors[name].prior_shift.any()
     (tmp_path / "one.png").touch()
     assert "takes feature vectors" in only_sentence(deeplda("predict", "runs/rows-lda", "one.png", cwd=tmp_path))
     found = json.loads(deeplda("predict", "runs/rows-lda", "rows.npz", "--json", cwd=tmp_path, check=0).stdout)

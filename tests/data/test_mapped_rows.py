@@ -1,10 +1,14 @@
 """Selections of a memory-mapped array behave like the arrays of their samples, and are read only when they must be."""
 
+import errno
+import os
+
 import numpy as np
 import pytest
 
 from deeplda.data.dataset import Part, joined
-from deeplda.data.mapped_rows import MappedRows, is_mapped
+from deeplda.data.mapped_rows import MappedRows, is_mapped, mapped_array
+from deeplda.errors import InputError
 
 
 @pytest.fixture
@@ -49,3 +53,22 @@ def test_views_of_a_file_are_mapped_and_copies_are_not(array):
     assert is_mapped(np.asarray(array)[3:, ::2])
     assert not is_mapped(np.array(array))
     assert not is_mapped(np.asarray(array)[[1, 2]])
+
+
+def test_a_temporary_file_holds_an_array_and_leaves_no_file(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    array = mapped_array((100, 7), np.float32, "the table")
+    assert is_mapped(array)
+    assert not array.any()
+    array[3] = 5
+    assert MappedRows(array)[np.array([3, 4])].tolist() == [[5] * 7, [0] * 7]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_is_an_error_before_anything_is_written(monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(InputError, match=r"the table takes 0.0 GiB, .* has no space .*TMPDIR"):
+        mapped_array((100, 7), np.float32, "the table")

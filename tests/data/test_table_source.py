@@ -11,12 +11,19 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+import torch
 
 from deeplda import memory
 from deeplda.data import check_data, load_data
+from deeplda.data.mapped_rows import MappedRows
 from deeplda.data.sources import load_labelled
 from deeplda.data.table_source import encoded_blocks
 from deeplda.errors import InputError
+from deeplda.training.config import FitConfig
+from deeplda.training.loop import train
+from deeplda.training.progress import Progress
+from deeplda.training.run_folder import MemoryRun
+from deeplda.training.trainee import build_trainee
 
 ROWS = 400
 
@@ -48,6 +55,28 @@ def folder(tmp_path):
 
 def parts_of(data):
     return {"train": data.train, "val": data.val, "test": data.test}
+
+
+def test_many_rows_are_kept_in_a_file(folder, monkeypatch):
+    expected = load_data(folder / "t.parquet")
+    monkeypatch.setattr("deeplda.data.table_source._MOST_IN_MEMORY", 100)
+    data = load_data(folder / "t.parquet")
+    for part, other in zip(parts_of(data).values(), parts_of(expected).values(), strict=True):
+        assert isinstance(part.inputs, MappedRows)
+        np.testing.assert_array_equal(np.asarray(part.inputs), other.inputs)
+        np.testing.assert_array_equal(part.rows, other.rows)
+    assert data.fingerprint == expected.fingerprint
+    assert data.without_validation().fingerprint == expected.without_validation().fingerprint
+    models = [trained(table) for table in (data, expected)]
+    for one, other in zip(models[0].state_dict().values(), models[1].state_dict().values(), strict=True):
+        assert torch.equal(one, other)
+
+
+def trained(data):
+    config = FitConfig(epochs=1, batch_size=50)
+    trainee = build_trainee(config, data)
+    train(config, data, trainee, MemoryRun(), Progress())
+    return trainee.model
 
 
 def test_the_split_is_stratified_and_complete(folder):

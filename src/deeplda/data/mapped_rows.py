@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import mmap
+import os
+from tempfile import TemporaryFile, gettempdir
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
+
+from deeplda.errors import InputError
+from deeplda.memory import gib
 
 
 class MappedRows:
@@ -53,6 +59,25 @@ class MappedRows:
         if copy is False:
             raise ValueError("samples in a file cannot be read without a copy")
         return np.asarray(self[np.arange(len(self))], dtype)
+
+
+def mapped_array(shape: tuple[int, ...], dtype: DTypeLike, what: str) -> NDArray[Any]:
+    """Return an array in a new temporary file, which disappears with the array, even if the process is killed.
+
+    Raises InputError, which names `what` is stored, if the disk has no space for it.
+    """
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    with TemporaryFile() as file:
+        try:
+            file.truncate(size)
+            if hasattr(os, "posix_fallocate"):
+                # Otherwise, a full disk would kill the process when a number is written.
+                os.posix_fallocate(file.fileno(), 0, size)
+        except OSError as error:
+            do = "free some space, or set TMPDIR to a folder on another disk"
+            found = f"{what} takes {gib(size)}, for which {gettempdir()} has no space ({error.strerror}): {do}"
+            raise InputError(found) from None
+        return np.asarray(np.memmap(file, dtype, "r+", shape=shape))
 
 
 def is_mapped(array: NDArray[Any]) -> bool:

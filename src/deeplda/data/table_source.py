@@ -1,7 +1,8 @@
 """Read a table with its target: split its rows, fit the encoding on the training rows, and encode all rows.
 
-The file is read three times, in blocks, so that only the encoded rows are in memory: once for the kinds of the columns,
-the labels and the split, once for the statistics of the training rows, and once to encode.
+The file is read three times, in blocks: once for the kinds of the columns, the labels and the split, once for the
+statistics of the training rows, and once to encode. Only the encoded rows are kept, in memory or, if there are many, in
+a temporary file.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from deeplda.data.dataset import TEST_SHARE, VAL_SHARE, Labels, Part, Source, part_size, too_few
+from deeplda.data.mapped_rows import MappedRows, mapped_array
 from deeplda.data.splitting import PARTS, TEST, TRAIN, VAL, PartCodes
 from deeplda.data.table_columns import KindFinder, is_vector, values_of
 from deeplda.data.table_encoding import Kind, TableEncoder, Texts, Values
@@ -34,6 +36,8 @@ _FEW_CLASSES = 20
 _MOST_CLASSES = 100_000
 # If more rows than this fraction are copies, the table has few different rows, and copies are not errors.
 _MOST_COPIES = 0.1
+# Encoded rows that take more bytes than this are kept in a temporary file.
+_MOST_IN_MEMORY = 2**29
 # Not part of a row.
 _LEFT_OUT = -1
 
@@ -276,22 +280,24 @@ def _fitted(
 
 def _encoded(table: TableFile, encoder: TableEncoder, parts: PartCodes, labels: Labels) -> list[Part]:
     """Return the encoded rows of each part, in the order of PARTS."""
-    counts, width = [int((parts == code).sum()) for code in range(len(PARTS))], len(encoder.outputs)
-    require_memory(sum(counts) * width * 4, f"{table.path} in {width:,} encoded columns", copies=1, do=_SMALLER)
-    inputs = [np.empty((count, width), dtype=np.float32) for count in counts]
-    filled, start = [0] * len(PARTS), 0
+    shape = len(parts), len(encoder.outputs)
+    size, what = 4 * shape[0] * shape[1], f"{table.path} in {shape[1]:,} encoded columns"
+    if in_file := size > _MOST_IN_MEMORY:
+        inputs = mapped_array(shape, np.float32, what)
+    else:
+        require_memory(size, what, do=_SMALLER)
+        inputs = np.empty(shape, dtype=np.float32)
+    start = 0
     for block in table.blocks(list(encoder.kinds)):
         encoded = encoder.transform(_values(table.path, block, encoder.kinds))
-        of_rows = parts[start : start + len(encoded)]
+        if start + len(encoded) <= len(inputs):
+            inputs[start : start + len(encoded)] = encoded
         start += len(encoded)
-        for code, array in enumerate(inputs):
-            some = encoded[of_rows == code]
-            array[filled[code] : filled[code] + len(some)] = some
-            filled[code] += len(some)
     if start != len(parts):
         raise InputError(f"{table.path} changed while it was read: try again")
-    rows = [np.flatnonzero(parts == code) for code in range(len(PARTS))]
-    return [Part(array, labels[of], rows=of + 1) for array, of in zip(inputs, rows, strict=True)]
+    places = [np.flatnonzero(parts == code) for code in range(len(PARTS))]
+    rows = [MappedRows(inputs, of) if in_file else inputs[of] for of in places]
+    return [Part(samples, labels[of], rows=of + 1) for samples, of in zip(rows, places, strict=True)]
 
 
 def _values(path: Path, block: Block, kinds: Mapping[str, Kind]) -> dict[str, Values]:
