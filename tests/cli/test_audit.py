@@ -142,7 +142,7 @@ def test_decisions_are_not_overwritten(home, tmp_path, capsys):
     (tmp_path / "run" / "audit.csv").write_text(text.replace(",\n", ",accepted\n", 1))
     code, _, error = in_this_process(capsys, "audit", tmp_path / "run")
     assert code == 2
-    assert "has accepted rows, which would be lost" in error
+    assert "has decisions, which would be lost" in error
 
 
 def test_a_run_without_margins_is_audited_by_its_scores(home, tmp_path, capsys):
