@@ -64,7 +64,7 @@ class Audit:
         order = np.argsort(-self.distances, kind="stable")
         return order[: int((self.distances > high + 3 * (high - low)).sum())]
 
-    def named(self, names: NDArray[Any]) -> Audit:
+    def _named(self, names: NDArray[Any]) -> Audit:
         """Return the same audit with names (C,) for the labels, which are indices."""
         return replace(self, given=names[self.given], suggested=names[self.suggested])
 

@@ -155,6 +155,8 @@ class EstimatorTraining:
         if data.images and self.start is not None:
             normalisation = copy.deepcopy(self.start.normalisation)
         trainee = build_trainee(config, data, network, subclasses, normalisation=normalisation)
+        # They take a noticeable part of a step on a small table, and an estimator does not keep them.
+        trainee.margins = None
         if self.start is not None:
             trainee.start_from(self.start)
         return trainee

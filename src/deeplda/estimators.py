@@ -421,7 +421,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         distances = None if self.model_.statistics is None else self.mahalanobis(X)
         embedding = self._apply(X, lambda embedding: embedding)
         found = audit_samples(inputs, embedding, self._class_scores(X), labels, distances)
-        return found.named(self.classes_)
+        return found._named(self.classes_)
 
     def save(self, path: str | Path) -> None:
         """Write the classifier to a folder, without pickle; `load` and `deeplda.load` read it.

@@ -397,7 +397,7 @@ class Model(nn.Module):
         scores = self._on_device(self.class_scores, embedding)
         known = None if margins is None else np.asarray(margins, dtype=np.float64)
         found = audit_samples(samples, embedding.numpy(), scores, given, distances, known)
-        return found.named(np.asarray(self.class_names))
+        return found._named(np.asarray(self.class_names))
 
     def add_class(self, inputs: ModelInputs, name: str) -> None:
         """Add a class from a few examples (n, *sample_shape), without retraining the network.

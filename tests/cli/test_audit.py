@@ -84,7 +84,8 @@ def test_the_csv_file_has_all_samples_and_no_formula(home, audited):
     assert {row["decision"] for row in rows_of(text)} == {""}
 
 
-def test_the_terminal_shows_the_first_and_says_where_margins_come_from(home, audited, capsys, monkeypatch):
+@pytest.mark.usefixtures("audited")
+def test_the_terminal_shows_the_first_and_says_where_margins_come_from(home, capsys, monkeypatch):
     monkeypatch.chdir(home)
     code, shown, _ = in_this_process(capsys, "audit", "run")
     assert code == 0
@@ -95,7 +96,8 @@ def test_the_terminal_shows_the_first_and_says_where_margins_come_from(home, aud
     assert shown == (home / "run" / "audit.csv").read_text()
 
 
-def test_accepted_samples_are_dropped_and_the_run_remembers(home, audited):
+@pytest.mark.usefixtures("audited")
+def test_accepted_samples_are_dropped_and_the_run_remembers(home):
     file = decided(home, "drop.csv", "accepted", [*PLANTED, COPY])
     options = ("--network", "convnet-small", *QUICK, "--batch-size", "30", "--drop", file, "--run", "dropped")
     done = deeplda("train", "photos", *options, cwd=home, check=0)
@@ -111,7 +113,8 @@ def test_accepted_samples_are_dropped_and_the_run_remembers(home, audited):
     assert len(again["samples"]) == len(data.train) + len(data.val) + len(data.test)
 
 
-def test_accepted_samples_are_relabelled(home, audited):
+@pytest.mark.usefixtures("audited")
+def test_accepted_samples_are_relabelled(home):
     decided(home, "relabel.csv", "accepted", PLANTED)
     update = {"relabel": home / "relabel.csv"}
     data = read_data(RunConfig.of(home / "run").model_copy(update=update), split_of(home / "run"))
@@ -122,8 +125,9 @@ def test_accepted_samples_are_relabelled(home, audited):
     assert found
 
 
+@pytest.mark.usefixtures("audited")
 @pytest.mark.parametrize("option", ["--drop", "--relabel"])
-def test_a_file_without_decisions_is_rejected(home, audited, option, capsys, monkeypatch):
+def test_a_file_without_decisions_is_rejected(home, option, capsys, monkeypatch):
     monkeypatch.chdir(home)
     code, _, error = in_this_process(capsys, "train", "photos", option, "run/audit.csv", "--run", "none")
     assert code == 2
@@ -131,13 +135,14 @@ def test_a_file_without_decisions_is_rejected(home, audited, option, capsys, mon
     assert not (home / "none").exists()
 
 
-def test_decisions_are_not_overwritten(home, audited, tmp_path, capsys):
+@pytest.mark.usefixtures("audited")
+def test_decisions_are_not_overwritten(home, tmp_path, capsys):
     shutil.copytree(home / "run", tmp_path / "run")
     text = (tmp_path / "run" / "audit.csv").read_text()
     (tmp_path / "run" / "audit.csv").write_text(text.replace(",\n", ",accepted\n", 1))
     code, _, error = in_this_process(capsys, "audit", tmp_path / "run")
     assert code == 2
-    assert "has accepted rows, which would be lost" in error
+    assert "has decisions, which would be lost" in error
 
 
 def test_a_run_without_margins_is_audited_by_its_scores(home, tmp_path, capsys):

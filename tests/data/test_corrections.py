@@ -74,7 +74,10 @@ def test_mistakes_in_the_file(data, tmp_path):
     file = tmp_path / "a.csv"
     for content, message in (
         (b"sample;given;suggested;decision\n", "has no column 'sample'.*commas"),
-        (b"sample,given,suggested,decision\nx,y,z,maybe\n", "line 2: the decision is 'maybe', need accepted, rejected"),
+        (
+            b"sample,given,suggested,decision\nx,y,z,maybe\n",
+            "the decision about x in .* is 'maybe', need accepted, rejected",
+        ),
         (b"sample,given,suggested,decision\n\xff,,,\n", "cannot be read as CSV in UTF-8"),
         (b'sample,given,suggested,decision\n"x', "cannot be read as CSV"),
     ):

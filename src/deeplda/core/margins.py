@@ -9,7 +9,7 @@ from torch import Tensor
 _LEAST_REST = 1e-3
 
 
-@torch.no_grad()
+@torch.inference_mode()
 def leave_one_out_margins(features: Tensor, labels: Tensor, lam: float) -> Tensor:
     """Return how much better each sample fits its own class than the best other one, (n,) float64.
 
@@ -35,7 +35,8 @@ def leave_one_out_margins(features: Tensor, labels: Tensor, lam: float) -> Tenso
     if len(classes) < 2:
         return nothing
     weights = (n / (len(classes) * size))[own][:, None]
-    rows, indicators = features.double(), torch.nn.functional.one_hot(own, len(classes)).double()
+    rows, is_own = features.double(), labels[:, None] == classes
+    indicators = is_own.double()
     rows, targets = rows - (weights * rows).sum(0) / n, indicators - 1 / len(classes)
     scatter = rows.T @ (weights * rows)
     scatter.diagonal().add_(n * max(lam, 1e-12 * float(scatter.diagonal().mean())))
@@ -47,5 +48,5 @@ def leave_one_out_margins(features: Tensor, labels: Tensor, lam: float) -> Tenso
     scores = rows @ (rows.T @ (weights * targets)) + 1 / len(classes)
     scores = (scores - hat * indicators) / (1 - hat).clamp(min=_LEAST_REST)
     of_own = scores.gather(1, own[:, None])[:, 0]
-    best_other = scores.masked_fill(indicators.bool(), -torch.inf).amax(1)
+    best_other = scores.masked_fill_(is_own, -torch.inf).amax(1)
     return torch.where(counts[own] > 1, of_own - best_other, nothing)

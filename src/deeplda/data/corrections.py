@@ -47,7 +47,20 @@ def read_accepted(file: Path) -> dict[str, Accepted]:
     Raises InputError if the file cannot be read, a column is missing, or a decision is neither empty, "accepted" nor
     "rejected".
     """
-    found: dict[str, Accepted] = {}
+    accepted = [row for row in _decided(file) if row["decision"] == ACCEPTED]
+    return {row["sample"]: Accepted(row["given"], row["suggested"]) for row in accepted}
+
+
+def has_decisions(file: Path) -> bool:
+    """Return whether a CSV file of an audit has decisions; one that cannot be read counts as having some."""
+    try:
+        return bool(_decided(file))
+    except InputError:
+        return True
+
+
+def _decided(file: Path) -> list[dict[str, str]]:
+    """Return the rows with a decision. Raises InputError as `read_accepted` does."""
     try:
         # Spreadsheets write a byte order mark.
         text = read_small(expanded(file), _LARGEST_FILE).decode("utf-8-sig")
@@ -55,26 +68,16 @@ def read_accepted(file: Path) -> dict[str, Accepted]:
         if missing := [name for name in _COLUMNS if name not in (reader.fieldnames or ())]:
             do = "pass a file that deeplda audit or its page wrote, with commas between the cells"
             raise InputError(f"{file} has no column {missing[0]!r}: {do}")
-        for row in reader:
-            decision = (row["decision"] or "").strip().lower()
-            if decision == ACCEPTED:
-                found[row["sample"] or ""] = Accepted(row["given"] or "", row["suggested"] or "")
-            elif decision not in ("", REJECTED):
-                need = f"{ACCEPTED}, {REJECTED} or nothing"
-                raise InputError(f"{file}, line {reader.line_num}: the decision is {decision!r}, need {need}")
+        rows = [{name: row[name] or "" for name in _COLUMNS} for row in reader]
     except OSError as error:
         raise unreadable(file, error, "check the path") from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{file} cannot be read as CSV in UTF-8 ({error}): save it again") from None
+    found = [{**row, "decision": row["decision"].strip().lower()} for row in rows if row["decision"].strip()]
+    if unknown := [row for row in found if row["decision"] not in (ACCEPTED, REJECTED)]:
+        what = f"the decision about {unknown[0]['sample']} in {file} is {unknown[0]['decision']!r}"
+        raise InputError(f"{what}, need {ACCEPTED}, {REJECTED} or nothing")
     return found
-
-
-def has_decisions(file: Path) -> bool:
-    """Return whether a CSV file of an audit has accepted rows; one that cannot be read counts as having some."""
-    try:
-        return bool(read_accepted(file))
-    except InputError:
-        return True
 
 
 def corrected(data: Data, *, drop: Path | None, relabel: Path | None) -> Data:

@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from deeplda.audit import Audit
 from deeplda.data import Data
@@ -110,7 +111,7 @@ def audit_run(
     )
 
 
-def _margins(record: RunRecord, data: Data) -> tuple[np.ndarray[tuple[int], np.dtype[np.float64]], list[str]]:
+def _margins(record: RunRecord, data: Data) -> tuple[NDArray[np.float64], list[str]]:
     """Return the margins that the run kept for its training samples, NaN for all others, and notes."""
     sizes = len(data.train), len(data.val), len(data.test)
     margins = np.full(sum(sizes), np.nan)
@@ -132,7 +133,7 @@ def write_audit(run: AuditedRun, page: str) -> tuple[Path, Path]:
     """
     path = run.record.path
     if (path / CSV_FILE).exists() and has_decisions(path / CSV_FILE):
-        raise InputError(f"{path / CSV_FILE} has accepted rows, which would be lost: rename it or move it first")
+        raise InputError(f"{path / CSV_FILE} has decisions, which would be lost: rename it or move it first")
     with OutputFolder.open(path) as folder:
         folder.write(CSV_FILE, as_csv(COLUMNS, run.rows()))
         folder.write(PAGE_FILE, page)

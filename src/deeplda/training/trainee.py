@@ -50,7 +50,7 @@ class Classifier:
         trained: the network and the head, which together contain all trained parameters, and the subclasses of the
             training samples if they are found again during training.
         parallel: `trained`, wrapped to exchange gradients with the other processes.
-        margins: how well the label of each training sample fitted in the epochs so far.
+        margins: how well the label of each training sample fitted in the epochs so far; None if nothing reads it.
         class_labels: (n,), the classes of the training samples, if their subclasses are found again during training.
     """
 
@@ -63,7 +63,7 @@ class Classifier:
     criterion: nn.Module
     optimizer: torch.optim.Optimizer
     device: torch.device
-    margins: MarginSums
+    margins: MarginSums | None
     class_labels: Labels | None = None
 
     @property
@@ -108,9 +108,10 @@ class Classifier:
 
     def _criterion(self, outputs: Tensor, batch: Batch) -> Tensor:
         loss: Tensor = self.criterion(outputs.float(), batch.labels, batch.weights)
-        if batch.places is not None:
-            parents = torch.tensor(self.model.card.subclass_map.parents, device=self.device)
-            self.margins.add(batch.places, leave_one_out_margins(outputs, parents[batch.labels], self.config.lam))
+        if self.margins is not None and batch.places is not None:
+            parents = self.model.card.parents
+            classes = batch.labels if parents is None else torch.tensor(parents, device=self.device)[batch.labels]
+            self.margins.add(batch.places, leave_one_out_margins(outputs, classes, self.config.lam))
         return loss
 
     def regroup(self, data: Data, epoch: int) -> bool:

@@ -1,0 +1,33 @@
+"""Audits of runs: which samples have margins of the training, and what the rows say."""
+
+import pytest
+from trained_runs import image_set, row_set, train_run
+
+from deeplda.report.audited_run import audit_run
+from deeplda.training.preparation import read_data
+
+
+def test_all_parts_are_audited_and_training_samples_have_margins(tmp_path):
+    run = audit_run(train_run(tmp_path / "run", image_set(tmp_path / "images.npz", ("a", "b"))))
+    data = read_data(run.record.config)
+    assert run.parts == ("train",) * len(data.train) + ("val",) * len(data.val) + ("test",) * len(data.test)
+    assert run.names[len(data.train) - 1 : len(data.train) + 1] == (f"train {len(data.train) - 1}", "val 0")
+    assert run.audit.from_training.tolist() == [part == "train" for part in run.parts]
+    rows = run.rows()
+    assert [row["margin"] for row in rows] == sorted(row["margin"] for row in rows)
+    assert "means over all epochs" in run.rule
+
+
+def test_a_run_on_all_samples_names_them_by_their_parts(tmp_path):
+    run = audit_run(train_run(tmp_path / "run", row_set(tmp_path / "rows.npz", ("a", "b")), train_on_all=True))
+    assert {part for part, known in zip(run.parts, run.audit.from_training, strict=True) if known} == {"train", "val"}
+    assert "val 0" in run.names
+    assert run.notes == ()
+
+
+@pytest.mark.parametrize("settings", [{"subclasses": 2, "cluster_on": "inputs"}, {"objective": "cce"}])
+def test_margins_are_those_of_classes_whatever_the_objective(tmp_path, settings):
+    run = audit_run(train_run(tmp_path / "run", row_set(tmp_path / "rows.npz", ("a", "b")), epochs=5, **settings))
+    assert run.audit.from_training.sum() == run.parts.count("train")
+    assert (run.audit.margins > 0).mean() > 0.8
+    assert (run.audit.distances is None) == ("objective" in settings)
