@@ -38,7 +38,7 @@ from deeplda.predictors.linear import Priors
 from deeplda.predictors.nearest_rows import NearestRows, Neighbours
 from deeplda.views import Views, averaged
 
-__all__ = ["Model", "ModelCard"]
+__all__ = ["Model", "ModelCard", "Neighbours"]
 
 # The files of a model folder, including its exports.
 MODEL_FILES = frozenset({"model.json", "weights.safetensors", "model.onnx", "model.pt2"})
