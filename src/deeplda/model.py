@@ -249,7 +249,8 @@ class Model(nn.Module):
         search, to_coordinates = NearestRows(self.coordinates(queries, tta=tta), count), self.discriminant_map()
         for embedding in self.embeddings(gallery, tta=tta):
             search.add(to_coordinates(embedding).numpy())
-        return Neighbours(*(found[:, : len(gallery)] for found in search.found()))
+        indices, distances = search.found()
+        return Neighbours(indices[:, : len(gallery)], distances[:, : len(gallery)])
 
     def discriminant_map(self) -> Callable[[Tensor], Tensor]:
         """Return the function from embeddings (n, embedding_dim) to `coordinates`, (n, m) float64 on the CPU.
