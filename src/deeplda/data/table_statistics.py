@@ -51,9 +51,7 @@ class TableStatistics:
     def __init__(self, kinds: Mapping[str, Kind | None]) -> None:
         self._kinds = kinds
         self._columns: dict[str, _NumberStatistics | _TextStatistics | _VectorStatistics] = {
-            name: {"text": _TextStatistics, "vector": _VectorStatistics}.get(kind, _NumberStatistics)()
-            for name, kind in kinds.items()
-            if kind is not None
+            name: _statistics_of(kind) for name, kind in kinds.items() if kind is not None
         }
 
     def update(self, columns: Mapping[str, Values]) -> None:
@@ -93,6 +91,12 @@ class TableStatistics:
         if kind == "date":
             return statistics.date_encoding(name)
         return statistics.encoding(name, boolean=kind == "boolean")
+
+
+def _statistics_of(kind: Kind) -> _NumberStatistics | _TextStatistics | _VectorStatistics:
+    if kind == "vector":
+        return _VectorStatistics()
+    return _TextStatistics() if kind == "text" else _NumberStatistics()
 
 
 class _NumberStatistics:

@@ -10,6 +10,7 @@ from deeplda.networks.autoencoder import (
 )
 from deeplda.networks.dorfernet import DorferNet
 from deeplda.networks.fastnet import FastNet
+from deeplda.networks.identity import IdentityNetwork
 from deeplda.networks.inspection import LayerRow, describe, training_flops
 from deeplda.networks.registry import (
     NETWORKS,
@@ -30,6 +31,7 @@ __all__ = [
     "DorferNet",
     "EncoderDecoder",
     "FastNet",
+    "IdentityNetwork",
     "LayerRow",
     "NetworkBuilder",
     "RowAutoencoder",

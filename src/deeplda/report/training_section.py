@@ -11,7 +11,7 @@ from deeplda.report.record import RunRecord
 def training(run: RunRecord) -> Html:
     """Return the loss, validation accuracy and eigenvalues over the epochs, as curves and as a table."""
     if run.summary.epochs == 0:
-        what = "The network was not trained: the predictors were fitted in one pass over the training set"
+        what = "The network was not trained: only the predictors were fitted on the training set"
         return section("training", "Training", f"{what}, with the ridge lam {run.config.lam:.3g}.")
     if not run.epochs:
         return section("training", "Training", "All epochs are missing from metrics.jsonl.")

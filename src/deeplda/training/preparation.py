@@ -105,9 +105,6 @@ def check_settings(config: RunConfig, data: Data, world: World = ALONE) -> None:
     if missing := set(range(len(data.class_names))) - set(np.unique(data.train.labels).tolist()):
         what = f"{config.data} has no training samples of class {data.class_names[min(missing)]}"
         raise InputError(f"{what}: add samples, or remove the class")
-    if config.network == "identity" and config.stretches[-1] > 0:
-        what = f"network identity has nothing to train, but epochs is {config.stretches[-1]}"
-        raise InputError(f"{what}: pass --epochs 0, or use deeplda fit-features")
     device = pick_device(config.device)
     card = model_card(config, data)
     check_network(**card._architecture())

@@ -315,6 +315,9 @@ def model_card(config: FitConfig, data: Data, subclasses: SubclassMap | None = N
     outputs = config.embedding_dim or ("subclasses" if joint else default_embedding_dim(config, len(data.class_names)))
     if config.network == "identity":
         outputs = config.embedding_dim or data.sample_shape[0]
+        if config.stretches[-1] > 0:
+            what = f"network identity has nothing to train, but epochs is {config.stretches[-1]}"
+            raise InputError(f"{what}: pass --epochs 0, or use deeplda fit-features")
     if outputs == "subclasses":
         outputs = groups
     # Before the classes are split, the number of subclasses is unknown.
