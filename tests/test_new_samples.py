@@ -5,13 +5,13 @@ import copy
 import numpy as np
 import pytest
 import torch
-from sklearn.covariance import oas
+from sklearn.linear_model import Ridge
 
 from deeplda import load
 from deeplda.data import Part
 from deeplda.errors import InputError
 from deeplda.export import export_model
-from deeplda.predictors.shrunk_lda import ShrunkLDA
+from deeplda.predictors.balanced_ridge import BalancedRidge
 from deeplda.training.evaluation import evaluate, gather_both_statistics
 from small_model import digits, small_model
 
@@ -22,9 +22,9 @@ def model():
     found, part = small_model(), Part(*digits())
     found.card = found.card.model_copy(update={"class_names": tuple("abcdefgh")})
     known = part.take(np.flatnonzero(part.labels < 8))
-    outputs, features = gather_both_statistics(found, known.take(np.arange(150)))
-    found._fit_statistics(outputs)
-    found._set_feature_statistics(features)
+    statistics = gather_both_statistics(found, known.take(np.arange(150)))
+    found._fit_statistics(statistics.outputs)
+    found._set_feature_statistics(statistics.features, statistics.some)
     evaluate(found, known.take(np.arange(150, len(known))), calibrate=True)
     return found
 
@@ -35,36 +35,73 @@ def new_samples():
     return images[new], np.array(["i", "j"])[labels[new] - 8]
 
 
-def expected_scores(features, labels, rows):
-    """The rule of the docstring, with scikit-learn's OAS and NumPy's inverse, up to a number for each row."""
+def balanced(features, labels):
+    """Samples with the moments of the rule: every class with the same weight, and the pooled covariance."""
     counts = np.bincount(labels)
     means = np.stack([features[labels == label].mean(0) for label in range(len(counts))])
-    centred = features - means[labels]
-    inverse = np.linalg.inv(oas(centred, assume_centered=True)[0])
-    distances = np.stack([np.einsum("ij,jk,ik->i", rows - mean, inverse, rows - mean) for mean in means], 1)
-    excess = np.trace(inverse @ centred.T @ centred / len(features)) / counts
-    return -(distances - excess) / 2
+    pooled = np.concatenate([means[label] + (features - means[labels]) for label in range(len(counts))])
+    return pooled, np.repeat(np.arange(len(counts)), len(features)), counts
 
 
-def test_shrunk_lda_by_hand():
+def expected_scores(features, labels, rows):
+    """The rule by scikit-learn's ridge regression on these samples, with the ridge that has the least GCV error."""
+    samples, places, counts = balanced(features, labels)
+    classes, n = len(counts), len(samples)
+    targets = np.eye(classes)[places]
+    centred = samples - samples.mean(0)
+    covariance = centred.T @ centred / n
+    effective = classes**2 / np.sum(1 / counts)
+    best = None
+    for ridge in 10.0 ** (1 - np.arange(21) / 4) * np.trace(covariance) / len(covariance):
+        model = Ridge(alpha=n * ridge).fit(samples, targets)
+        freedom = np.trace(np.linalg.solve(covariance + ridge * np.eye(len(covariance)), covariance))
+        if freedom < effective:
+            error = np.square(model.predict(samples) - targets).sum() / n / (1 - freedom / effective) ** 2
+            if best is None or error < best[0]:
+                best = error, ridge, model
+    within = np.cov((samples - samples.reshape(classes, -1, samples.shape[1]).mean(1)[places]).T, ddof=0)
+    optimism = np.trace(np.linalg.solve(covariance + best[1] * np.eye(len(within)), within)) / counts
+    return classes * best[2].predict(rows) + 0.15 * optimism
+
+
+def assert_same_up_to_a_number_for_each_row(found, expected, **tolerances):
+    np.testing.assert_allclose(
+        found - found.mean(1, keepdims=True), expected - expected.mean(1, keepdims=True), **tolerances
+    )
+
+
+def test_the_ridge_rule_against_scikit_learn():
     rng = np.random.default_rng(0)
     labels = np.repeat([0, 1, 2], [40, 30, 3])
     features = rng.standard_normal((73, 6)) @ rng.standard_normal((6, 6)) + 3 * labels[:, None]
     rows = rng.standard_normal((20, 6))
-    found = ShrunkLDA().fit(features, labels).decision_function(rows).numpy()
-    expected = expected_scores(features, labels, rows)
-    np.testing.assert_allclose(
-        found - found.mean(1, keepdims=True), expected - expected.mean(1, keepdims=True), rtol=1e-8, atol=1e-8
-    )
+    found = BalancedRidge().fit(features, labels).decision_function(rows).numpy()
+    assert_same_up_to_a_number_for_each_row(found, expected_scores(features, labels, rows), rtol=1e-7, atol=1e-7)
 
 
-def test_the_excess_of_the_distance_to_a_mean_of_few_samples():
-    """The mean squared distance of new samples to the mean of k samples is larger by tr(S'^-1 S) / k."""
+def test_the_score_of_a_class_is_too_high_on_its_own_samples():
+    """By tr(P S) / k for the score mean' P h, where the mean is that of k samples and S their covariance."""
     rng = np.random.default_rng(0)
     d, k, repeats = 5, 4, 4000
-    means = rng.standard_normal((repeats, k, d)).mean(1)
-    rows = rng.standard_normal((repeats, d))
-    assert np.square(rows - means).sum(1).mean() - np.square(rows).sum(1).mean() == pytest.approx(d / k, rel=0.1)
+    root = rng.standard_normal((d, d)) / 2
+    own, others = rng.standard_normal((2, repeats, k, d)) @ root
+    matrix = np.diag(np.arange(1.0, d + 1))
+    means = own.mean(1)
+    gap = [np.einsum("ri,ij,rkj->rk", means, matrix, rows).mean() for rows in (own, others)]
+    assert gap[0] - gap[1] == pytest.approx(np.trace(matrix @ root.T @ root) / k, rel=0.1)
+
+
+@pytest.mark.parametrize("constant", [0.0, 5.0])
+def test_features_that_do_not_vary_do_no_harm(constant):
+    features = np.full((6, 3), constant)
+    scores = BalancedRidge().fit(features, np.array([0, 0, 0, 1, 1, 1])).decision_function(features)
+    assert scores.isfinite().all()
+
+
+def test_one_sample_for_each_of_two_classes():
+    features = np.random.default_rng(0).standard_normal((2, 50))
+    predictor = BalancedRidge().fit(features, np.array([0, 1]))
+    assert predictor.predict(features).tolist() == [0, 1]
 
 
 def test_new_classes_are_predicted(model):
@@ -88,9 +125,7 @@ def test_the_rule_is_that_of_all_samples_together(model):
     places = np.concatenate([labels, [8 + first.index(name) for name in names[:20]]])
     expected = expected_scores(*(model.features(rows).astype(np.float64), places), model.features(images))
     found = model.decision_function(images)
-    np.testing.assert_allclose(
-        found - found.mean(1, keepdims=True), expected - expected.mean(1, keepdims=True), rtol=1e-3, atol=1e-3
-    )
+    assert_same_up_to_a_number_for_each_row(found, expected, rtol=1e-3, atol=1e-3)
 
 
 def test_any_order_gives_the_same_result(model):
@@ -178,4 +213,13 @@ def test_the_old_statistics_of_the_outputs_are_gone(model):
     images, names = new_samples()
     model.add_samples(images, names)
     with pytest.raises(InputError, match='only statistics of the last hidden layer: pass layer="features"'):
-        model.unknown_score(images, layer="outputs")
+        model.unknown_score(images, rule="relative", layer="outputs")
+
+
+def test_added_samples_become_known(model):
+    """The third nearest of the stored samples is one of a few copies of the sample itself."""
+    image = 255 - digits()[0][:1]
+    before = model.unknown_score(image)
+    model.add_samples(np.repeat(image, 3, 0), ["new"] * 3)
+    assert before > 1e-3
+    np.testing.assert_allclose(model.unknown_score(image), 0, atol=1e-6)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from deeplda.errors import InputError, code_not_run
 from deeplda.io import expanded, read_tensors
-from deeplda.model import FEATURE_STATISTICS, QUANTILES, STATISTICS, Model
+from deeplda.model import FEATURE_STATISTICS, NEIGHBOURS, QUANTILES, STATISTICS, Model
 from deeplda.model_card import ModelCard, read_card
 from deeplda.networks import build_network
 from deeplda.networks.inspection import first_mismatch, outline, require_sample_memory
@@ -19,6 +19,7 @@ from deeplda.networks.registry import outline_network
 from deeplda.output_folder import unchanged
 from deeplda.predictors import FeatureStatistics
 from deeplda.predictors.linear import complete_predictor_state
+from deeplda.predictors.unknown_scores import MOST_NEIGHBOURS
 from deeplda.predictors.unknown_scores import QUANTILES as QUANTILE_COUNT
 
 # Below these limits, products of the statistics do not overflow.
@@ -85,7 +86,7 @@ def _check_sizes(card: ModelCard, state: dict[str, Tensor], folder: Path, *, own
         if not own_network:
             network = outline_network(**card._architecture())
         declared = outline(lambda: _empty_model(card, network))
-    apart = (STATISTICS, FEATURE_STATISTICS, QUANTILES, *(["network."] if own_network else []))
+    apart = (STATISTICS, FEATURE_STATISTICS, QUANTILES, NEIGHBOURS, *(["network."] if own_network else []))
     stored = {name: tensor for name, tensor in state.items() if not name.startswith(apart)}
     if wrong := first_mismatch(declared.state_dict(), stored):
         raise _mismatch(folder, wrong)
@@ -96,7 +97,7 @@ def _check_sizes(card: ModelCard, state: dict[str, Tensor], folder: Path, *, own
 
 def _load_weights(model: Model, state: dict[str, Tensor], file: Path) -> None:
     of_outputs, of_features = (_taken(state, prefix) for prefix in (STATISTICS, FEATURE_STATISTICS))
-    quantiles = state.pop(QUANTILES, None)
+    quantiles, neighbours = state.pop(QUANTILES, None), state.pop(NEIGHBOURS, None)
     if any(name.startswith("normalisation.") and state[name].dtype == torch.float64 for name in state):
         model.double()
     if wrong := first_mismatch(model.state_dict(), state):
@@ -116,6 +117,7 @@ def _load_weights(model: Model, state: dict[str, Tensor], file: Path) -> None:
         plain = card.model_copy(update={"scatter": "pooled", "class_weight": None})
         rule._statistics = _checked_statistics(of_features, plain, card.features_dim, file)
     model._quantiles = _checked_quantiles(quantiles, card, file)
+    model._neighbours = _checked_neighbours(neighbours, card, file)
 
 
 def _taken(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -135,6 +137,22 @@ def _checked_quantiles(quantiles: Tensor | None, card: ModelCard, file: Path) ->
     ):
         raise InputError(f"{QUANTILES!r} in {file} are not {QUANTILE_COUNT:,} ascending numbers: train again")
     return quantiles
+
+
+def _checked_neighbours(rows: Tensor | None, card: ModelCard, file: Path) -> Tensor | None:
+    """Return the stored features. Raises InputError unless they are of length 1 and as wide as the hidden layer."""
+    if (rows is None) != (card.features_dim is None):
+        raise _mismatch(file.parent, f"{NEIGHBOURS!r} is {'missing' if rows is None else 'unexpected'}")
+    if rows is not None and not (
+        rows.ndim == 2
+        and 1 <= len(rows) <= 2 * MOST_NEIGHBOURS
+        and rows.shape[1] == card.features_dim
+        and rows.dtype == torch.float32
+        and rows.isfinite().all()
+        and (rows.square().sum(1) <= 1 + 1e-3).all()
+    ):
+        raise InputError(f"{NEIGHBOURS!r} in {file} are not features of length 1: train again")
+    return rows
 
 
 def _check_values(state: dict[str, Tensor], file: Path) -> None:

@@ -38,16 +38,18 @@ from deeplda.predictors import (
     Softmax,
     discriminant_directions,
 )
+from deeplda.predictors.balanced_ridge import BalancedRidge
 from deeplda.predictors.linear import Priors
 from deeplda.predictors.nearest_rows import NearestRows, Neighbours
-from deeplda.predictors.shrunk_lda import ShrunkLDA
 from deeplda.predictors.unknown_scores import (
+    MOST_NEIGHBOURS,
     NONE_OF_THESE,
-    DistanceRule,
+    NeighbourScore,
     UnknownRule,
     UnknownScore,
     score_quantiles,
     threshold,
+    unit_rows,
 )
 from deeplda.views import Views, averaged
 
@@ -57,15 +59,15 @@ __all__ = ["Model", "ModelCard", "Neighbours"]
 MODEL_FILES = frozenset({"model.json", "weights.safetensors", "model.onnx", "model.pt2"})
 # Prefixes of the statistics' names in weights.safetensors: those of the embedding and of the last hidden layer.
 STATISTICS, FEATURE_STATISTICS = "statistics.", "feature_statistics."
-# The name of the quantiles of the unknown score in weights.safetensors.
-QUANTILES = "unknown.quantiles"
+# The names of the quantiles of the unknown score and of the stored features in weights.safetensors.
+QUANTILES, NEIGHBOURS = "unknown.quantiles", "unknown.neighbours"
 
 _PREDICTORS: dict[PredictorName, type[LinearPredictor]] = {
     "hyperplanes": Hyperplanes,
     "nearest_mean": NearestMean,
     "classic_lda": ClassicLDA,
     "softmax": Softmax,
-    "shrunk_lda": ShrunkLDA,
+    "balanced_ridge": BalancedRidge,
 }
 # Samples for a model; `MappedRows` are those of a pack, and `SparseRows` those of a sparse matrix.
 ModelInputs = Tensor | NDArray[np.generic] | MappedRows | SparseRows
@@ -105,10 +107,12 @@ class Model(nn.Module):
             self.predictors["classic_lda"] = ClassicLDA(priors=None)
         # The rule on the last hidden layer, which decides once a class is added.
         spare = card.features_dim is not None and card.layer == "outputs"
-        self.features_rule = ShrunkLDA() if spare else None
-        # Quantiles of the unknown score of known samples, (1001,).
+        self.features_rule = BalancedRidge() if spare else None
+        # Quantiles of the unknown score of known samples, (1001,), and features of some of them, (m, d), of length 1.
         self._quantiles: Tensor | None = None
-        self._scores_of_unknowns: dict[UnknownSetting, tuple[FeatureStatistics, UnknownScore]] = {}
+        self._neighbours: Tensor | None = None
+        # The modules that compute unknown scores, each with what it was made from.
+        self._unknown_scores: dict[UnknownSetting, tuple[object, nn.Module]] = {}
 
     @classmethod
     def from_parts(
@@ -295,10 +299,12 @@ class Model(nn.Module):
         """Return a score for each sample, (n,), which is the larger, the less the sample is like the training set.
 
         Args:
-            rule: "angle", "relative" and "mahalanobis" are described in `UnknownScore`; "probability" is 1 minus the
-                highest probability. The default is the rule whose thresholds are stored with the model.
+            rule: "neighbours" is described in `NeighbourScore`, "relative" and "mahalanobis" in `UnknownScore`, and
+                "probability" is 1 minus the highest probability. The default is the rule whose thresholds are stored
+                with the model: "neighbours" or, without statistics of the last hidden layer, "relative" or, without
+                any, "probability".
             layer: "features", the last hidden layer, or "outputs"; by default "features" if the model has statistics of
-                it. It does not matter to the rule "probability".
+                it. "neighbours" works only on features, and "probability" on neither.
 
         Raises InputError if the model does not have the statistics that the rule needs.
         """
@@ -432,9 +438,11 @@ class Model(nn.Module):
     def add_samples(self, inputs: ModelInputs, names: Sequence[str] | NDArray[np.str_]) -> None:
         """Add samples (n, *sample_shape) of known or new classes, given the class name of each, without retraining.
 
-        The statistics of the last hidden layer are updated, and the predictor `ShrunkLDA` on that layer, which replaces
-        all others, is solved again from them. The order in which samples are added makes no difference, except for the
-        order of new classes in `class_names`. The calibration is that of `ShrunkLDA` for the classes of the training.
+        The statistics of the last hidden layer are updated, and the predictor `BalancedRidge` on that layer, which
+        replaces all others, is solved again from them. The order in which samples are added makes no difference, except
+        for the order of new classes in `class_names`, and that the rule "neighbours" of `unknown_score` knows only
+        2,000 of the added samples, the first ones. The calibration is that of `BalancedRidge` for the classes of the
+        training.
 
         Raises InputError if the model has no statistics of the last hidden layer, or if samples of a class with
         subclasses are given.
@@ -443,14 +451,17 @@ class Model(nn.Module):
             what = "the model has no statistics of its last hidden layer, which adding samples needs"
             raise InputError(f"{what}: train again with this version and objective lda")
         update = SamplesToAdd.of(names, len(inputs), self.class_names, self.card.parents)
-        statistics = update.added_to(statistics, torch.as_tensor(self.features(inputs)))
+        features = torch.as_tensor(self.features(inputs))
+        statistics = update.added_to(statistics, features)
         self._append_classes(update.new)
+        if self._neighbours is not None:
+            self._neighbours = torch.cat([self._neighbours, unit_rows(features)])[: 2 * MOST_NEIGHBOURS]
         if self.card.layer == "outputs":
             rule = self.features_rule
             assert rule is not None
-            self.predictors, self.features_rule = nn.ModuleDict({"shrunk_lda": rule}), None
-            changes = {"layer": "features", "predictors": ("shrunk_lda",), "scatter": "pooled", "class_weight": None}
-            self.card = self.card.model_copy(update=changes)
+            self.predictors, self.features_rule = nn.ModuleDict({"balanced_ridge": rule}), None
+            changes = {"layer": "features", "predictors": ("balanced_ridge",)}
+            self.card = self.card.model_copy(update=changes | {"scatter": "pooled", "class_weight": None})
         self.predictor.priors = self._priors(self.predictor, statistics)
         self.predictor._refit(statistics)
 
@@ -565,10 +576,10 @@ class Model(nn.Module):
 
     @property
     def _default_unknown(self) -> UnknownSetting:
-        """How this model can tell unknown inputs best, given the statistics that it has."""
-        if self.feature_statistics is not None:
-            return UnknownSetting(rule="angle", layer="features")
-        return UnknownSetting(rule="probability" if self.statistics is None else "relative", layer="outputs")
+        """How this model can tell unknown inputs best, given what it has stored."""
+        if self._neighbours is not None:
+            return UnknownSetting(rule="neighbours", layer="features")
+        return UnknownSetting(rule="probability" if self.statistics is None else "relative", layer=self.card.layer)
 
     def _unknown_setting(self, rule: UnknownRule | None, layer: Layer | None) -> UnknownSetting:
         """Return the rule and layer of the unknown score. Raises InputError if the model lacks what they need."""
@@ -578,7 +589,12 @@ class Model(nn.Module):
         if layer is not None:
             check_choice("layer", layer, get_args(Layer))
         setting = UnknownSetting(rule=rule or default.rule, layer=layer or default.layer)
-        if setting.rule != "probability":
+        if setting.rule == "neighbours" and (setting.layer == "outputs" or self._neighbours is None):
+            what = 'rule "neighbours" needs stored samples of the last hidden layer, which the model does not have'
+            if self._neighbours is not None:
+                what = 'rule "neighbours" works on the last hidden layer, not on the outputs'
+            raise InputError(f"{what}: choose another rule or layer")
+        if setting.rule in ("relative", "mahalanobis"):
             self._statistics_of(setting.layer)
         return setting
 
@@ -596,15 +612,19 @@ class Model(nn.Module):
             raise InputError(f'{what}: pass layer="{other}", or rule="probability"')
         return found
 
-    def _distance_score(self, setting: UnknownSetting) -> UnknownScore:
-        """Return the module that scores a layer; it is kept until the statistics change."""
+    def _distance_score(self, setting: UnknownSetting) -> nn.Module:
+        """Return the module that scores a layer; it is kept until what it was made from changes."""
         assert setting.rule != "probability"
-        statistics = self._statistics_of(setting.layer)
-        kept = self._scores_of_unknowns.get(setting)
-        if kept is None or kept[0] is not statistics:
-            rule: DistanceRule = setting.rule
-            kept = statistics, UnknownScore(statistics, rule)
-            self._scores_of_unknowns[setting] = kept
+        source = self._neighbours if setting.rule == "neighbours" else self._statistics_of(setting.layer)
+        kept = self._unknown_scores.get(setting)
+        if kept is None or kept[0] is not source:
+            if isinstance(source, Tensor):
+                made: nn.Module = NeighbourScore(source)
+            else:
+                assert setting.rule != "neighbours"
+                assert source is not None
+                made = UnknownScore(source, setting.rule)
+            kept = self._unknown_scores[setting] = source, made
         return kept[1].to(self.normalisation.mean.device)
 
     def _set_unknown(self, scores: NDArray[np.float64]) -> None:
@@ -612,9 +632,10 @@ class Model(nn.Module):
         self._quantiles = score_quantiles(scores)
         self.card = self.card.model_copy(update={"unknown": self._default_unknown})
 
-    def _set_feature_statistics(self, statistics: FeatureStatistics) -> None:
-        """Keep the statistics of the last hidden layer, and fit the rule that works on it."""
-        rule = ShrunkLDA().to(self.normalisation.mean.device)
+    def _set_feature_statistics(self, statistics: FeatureStatistics, some: Tensor) -> None:
+        """Keep the statistics of the last hidden layer and the features of some samples, and fit the rule on them."""
+        self._neighbours = unit_rows(some)
+        rule = BalancedRidge().to(self.normalisation.mean.device)
         rule.priors = self._priors(rule, statistics)
         self.features_rule = rule.fit_statistics(statistics)
         self.card = self.card.model_copy(update={"features_dim": statistics.means.shape[1]})
@@ -690,8 +711,8 @@ class Model(nn.Module):
             state |= {f"{STATISTICS}{name}": tensor for name, tensor in self.statistics.state().items()}
         if self.card.layer == "outputs" and (found := self.feature_statistics) is not None:
             state |= {f"{FEATURE_STATISTICS}{name}": tensor for name, tensor in found.state().items()}
-        if self._quantiles is not None:
-            state[QUANTILES] = self._quantiles
+        stored = {QUANTILES: self._quantiles, NEIGHBOURS: self._neighbours}
+        state |= {name: tensor for name, tensor in stored.items() if tensor is not None}
         # Copies, because safetensors rejects tensors that share memory, such as the weights of tied layers.
         copies = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in state.items()}
         folder.write("weights.safetensors", save(copies))

@@ -18,7 +18,7 @@ from deeplda.networks.whitened_output import Outputs
 from deeplda.predictors.unknown_scores import UnknownRule
 from deeplda.subclasses import SubclassMap
 
-PredictorName = Literal["hyperplanes", "nearest_mean", "classic_lda", "softmax", "shrunk_lda"]
+PredictorName = Literal["hyperplanes", "nearest_mean", "classic_lda", "softmax", "balanced_ridge"]
 # The layers of a network on which predictors and scores can work.
 Layer = Literal["outputs", "features"]
 # The predictors that are fitted on the statistics of the embedding.
@@ -94,8 +94,8 @@ class ModelCard(BaseModel):
             raise ValueError("class names are too long")
         if self.table is not None and self.sample_shape != (len(self.table.outputs),):
             raise ValueError("table and sample_shape have different numbers of values")
-        if (self.layer == "features") != (self.predictors == ("shrunk_lda",)):
-            raise ValueError("predictor shrunk_lda and layer features belong together")
+        if (self.layer == "features") != (self.predictors == ("balanced_ridge",)):
+            raise ValueError("predictor balanced_ridge and layer features belong together")
         if self.layer == "features" and self.features_dim is None:
             raise ValueError("layer is features, but features_dim is missing")
         check_regularisation(self.alpha, self.lam, self.scatter, self.class_weight)

@@ -52,6 +52,28 @@ def test_predict_shows_the_distance_to_the_nearest_class(home):
     assert [float(line.split(",")[3]) for line in lines[1:]] == pytest.approx(distances, rel=1e-4)
 
 
+def test_predict_rejects_unknown_images(home, tmp_path):
+    """Digits are mostly accepted at 0.95; noise is mostly not; JSON, CSV and the table say so."""
+    (tmp_path / "noise").mkdir()
+    noise = np.random.default_rng(0).integers(0, 256, (20, 8, 8), dtype=np.uint8)
+    for place, pixels in enumerate(noise):
+        Image.fromarray(pixels).save(tmp_path / "noise" / f"{place:02}.png")
+    arguments = ("predict", "runs/digits", tmp_path / "noise", "--reject", "0.95")
+    found = json.loads(deeplda(*arguments, "--json", cwd=home, check=0).stdout)["predictions"]
+    model = load(home / "runs/digits")
+    names = model.predict(noise[:, None], reject=0.95)
+    assert [row["class"] for row in found] == names.tolist()
+    assert [row["unknown_score"] for row in found] == pytest.approx(model.unknown_score(noise[:, None]), abs=1e-5)
+    assert np.mean(names == "none of these") > 0.5
+    assert np.mean(model.predict(load_data("digits").test.inputs, reject=0.95) == "none of these") < 0.15
+    lines = deeplda(*arguments, "--csv", cwd=home, check=0).stdout.splitlines()
+    assert lines[0] == "file,class,probability,unknown_score"
+    assert [line.split(",")[1] for line in lines[1:]] == names.tolist()
+    assert "none of these" in deeplda(*arguments, cwd=home, check=0).stdout
+    wrong = deeplda("predict", "runs/digits", "images", "--reject", "95", cwd=home, check=2)
+    assert "reject is 95.0, need a number between 0 and 1" in wrong.stderr
+
+
 def predicted(arguments, capsys):
     """Run predict in this process, and return its exit code, stdout, and the lines on stderr."""
     code = 0

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -13,6 +14,8 @@ from deeplda.data.dataset import Part
 from deeplda.model import Model
 from deeplda.predictors import Calibration, FeatureStatistics
 from deeplda.predictors.calibration import brier_score, calibration_error, log_loss
+from deeplda.predictors.unknown_scores import MOST_NEIGHBOURS
+from deeplda.sampling import stratified_sample
 from deeplda.training.metrics import PredictorScores, Scores
 from deeplda.training.parallel import ALONE, World
 from deeplda.views import Views
@@ -31,29 +34,40 @@ def gather_statistics(model: Model, part: Part, watch: Watch = unwatched, world:
 
     The samples are split among the processes of a `world`, and all processes return the same statistics of all samples.
     """
-    return _gathered(model, part, model, watch, world)[0]
+    return _gathered(model, part, model, watch, world).outputs
 
 
-def gather_both_statistics(
-    model: Model, part: Part, watch: Watch = unwatched, world: World = ALONE
-) -> tuple[FeatureStatistics, FeatureStatistics | None]:
-    """Return the statistics of the outputs, as `gather_statistics` does, and of the last hidden layer, from one pass.
+class LayerStatistics(NamedTuple):
+    """Statistics of two layers of a network.
 
-    The latter are None if the network has no such layer, or one that is too wide. They need no class sizes, so that
-    samples and classes can be added later.
+    Attributes:
+        outputs: those of the model's embedding.
+        features: those of the last hidden layer; None if there is no such layer, or if it is too wide. They have no
+            fixed class sizes, so that samples and classes can be added later.
+        some: the last hidden layer of up to 2,000 samples, (m, d), with the classes in their proportions.
     """
+
+    outputs: FeatureStatistics
+    features: FeatureStatistics | None
+    some: Tensor | None
+
+
+def gather_both_statistics(model: Model, part: Part, watch: Watch = unwatched, world: World = ALONE) -> LayerStatistics:
+    """Return what `gather_statistics` does, and the statistics of the last hidden layer, from one pass."""
     return _gathered(model, part, model._with_features, watch, world)
 
 
 def _gathered(
     model: Model, part: Part, compute: Callable[[Tensor], Tensor], watch: Watch, world: World
-) -> tuple[FeatureStatistics, FeatureStatistics | None]:
+) -> LayerStatistics:
     """Return the statistics of the first columns that `compute` returns, the embedding, and of any further columns."""
     embedded = FeatureStatistics.for_labels(
         part.labels, part.weights, scatter=model.card.scatter, class_weight=model.card.class_weight
     )
-    hidden, width = FeatureStatistics(), model.card.layer_width
-    inputs, labels = world.share(part.inputs), world.share(part.labels)
+    hidden, some, width = FeatureStatistics(), list[Tensor](), model.card.layer_width
+    chosen = np.zeros(len(part), dtype=bool)
+    chosen[stratified_sample(part.labels, MOST_NEIGHBOURS, seed=0)] = True
+    inputs, labels, chosen = world.share(part.inputs), world.share(part.labels), world.share(chosen)
     weights, start = None if part.weights is None else world.share(part.weights), 0
     for batch in watch(model._batches(compute, inputs), len(inputs), "fitting the predictors"):
         here = slice(start, start + len(batch))
@@ -61,12 +75,16 @@ def _gathered(
         embedded.update(batch[:, :width], *own)
         if batch.shape[1] > width:
             hidden.update(batch[:, width:], *own)
+            some.append(batch[:, width:].cpu()[chosen[here]])
         start += len(batch)
-    (first, first_hidden), *others = world.gather((embedded, hidden))
-    for other, other_hidden in others:
+    (first, first_hidden, stored), *others = world.gather((embedded, hidden, some))
+    for other, other_hidden, other_stored in others:
         first.merge(other)
         first_hidden.merge(other_hidden)
-    return first, first_hidden if len(first_hidden.classes) else None
+        stored = stored + other_stored
+    if not stored:
+        return LayerStatistics(first, None, None)
+    return LayerStatistics(first, first_hidden, torch.cat(stored))
 
 
 def evaluate(

@@ -221,10 +221,10 @@ class Classifier:
         if not features:
             self.model._fit_statistics(gather_statistics(self.model, part, watch, self.world))
             return
-        of_outputs, of_features = gather_both_statistics(self.model, part, watch, self.world)
-        self.model._fit_statistics(of_outputs)
-        if of_features is not None:
-            self.model._set_feature_statistics(of_features)
+        found = gather_both_statistics(self.model, part, watch, self.world)
+        self.model._fit_statistics(found.outputs)
+        if found.features is not None and found.some is not None:
+            self.model._set_feature_statistics(found.features, found.some)
 
 
 class _NetworkAndHead(nn.Module):
