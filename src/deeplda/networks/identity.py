@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from deeplda.errors import InputError
 from deeplda.networks.layers import Head, checked_head, row_features
+from deeplda.networks.whitened_output import Outputs
 
 
 class IdentityNetwork(nn.Module):
@@ -18,7 +19,7 @@ class IdentityNetwork(nn.Module):
     Args:
         sample_shape: (features,), the shape of one sample.
         embedding_dim: the number of features.
-        width, head, logit_scale: not used; they must have their defaults.
+        width, head, logit_scale, outputs: not used; they must have their defaults.
 
     Raises InputError if the samples are not feature vectors, or if another option is given.
     """
@@ -31,6 +32,7 @@ class IdentityNetwork(nn.Module):
         width: float = 1.0,
         head: Head | None = None,
         logit_scale: float = 1.0,
+        outputs: Outputs | None = None,
     ) -> None:
         super().__init__()
         features = row_features(sample_shape, network="identity")
@@ -38,9 +40,10 @@ class IdentityNetwork(nn.Module):
         if embedding_dim != features:
             what = f"embedding_dim is {embedding_dim}, but network identity has an output for each feature"
             raise InputError(f"{what}, need {features}")
-        for name, value in (("width", width), ("logit_scale", logit_scale)):
-            if value != 1:
-                raise InputError(f"{name} is {value:g}, but network identity has no layers: omit {name}")
+        given = {"width": f"{width:g}", "logit_scale": f"{logit_scale:g}", "outputs": str(outputs)}
+        for name, value in given.items():
+            if value not in ("1", "None"):
+                raise InputError(f"{name} is {value}, but network identity has no layers: omit {name}")
 
     def forward(self, rows: Tensor) -> Tensor:
         """Return feature vectors (n, features) unchanged."""

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from deeplda.classical.shrinkage import oas_shrinkage
+from deeplda.core.oas import oas_shrinkage
 from deeplda.data.dataset import Data, Part
 from deeplda.predictors import Calibration, FeatureStatistics
 from deeplda.predictors.linear import Priors, log_priors
