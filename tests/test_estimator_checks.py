@@ -6,8 +6,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from deeplda._deprecated import SubclassDeepLDAClassifier
 from deeplda.estimators import DeepLDAClassifier
 
-# The two estimators without these settings are calibrated.
 FAST = {"max_epochs": 10, "calibrate": False}
+# Each calibrated fit trains six networks, and the checks of sparse matrices fit every format of SciPy.
+CALIBRATED = {"max_epochs": 25}
 # They fit repeated samples and weighted samples, and expect the same decision function up to 1e-7. But an epoch over
 # repeated samples has more batches, or larger ones, and its random numbers fall on other samples. The loss, its
 # gradient and the predictors are exact in weights, which tests/core/test_sample_weights.py shows.
@@ -17,13 +18,13 @@ EXPECTED_FAILURES = {f"check_sample_weight_equivalence_on_{kind}_data": REASON f
 
 @parametrize_with_checks(
     [
-        DeepLDAClassifier(),
+        DeepLDAClassifier(**CALIBRATED),
         DeepLDAClassifier(objective="cce", **FAST),
         DeepLDAClassifier(objective="gce", gce_q=0.5, **FAST),
         DeepLDAClassifier(objective="joint", statistic="pillai", lda_weight=0.5, **FAST),
         DeepLDAClassifier(statistic="pillai", predictor="classic_lda", class_weight="balanced", **FAST),
         DeepLDAClassifier(hidden_layer_sizes=(16,), dropout=0.2, **FAST),
-        SubclassDeepLDAClassifier(),
+        SubclassDeepLDAClassifier(**CALIBRATED),
         DeepLDAClassifier(
             subclasses="auto", subclass_decision="sum", cluster_on="autoencoder", autoencoder_epochs=2, **FAST
         ),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
-from typing import Any, NamedTuple, Self
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -125,7 +125,8 @@ def calibration_folds(labels: NDArray[np.int64], seed: int) -> list[Split]:
     return [split for split in splits if len(split[1])][:needed]
 
 
-class Standardisation(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Standardisation:
     """The map of feature vectors x (n, features) to (x - mean) / scale; mean and scale are (features,) float64."""
 
     mean: NDArray[np.float64]
@@ -180,7 +181,7 @@ class Standardisation(NamedTuple):
         step = max(1, _BLOCK_SIZE // max(len(inputs), at_least))
         for start in range(0, len(self.mean), step):
             at = slice(start, start + step)
-            block = columns[:, at]
+            block: Any = columns[:, at]
             dense = block.toarray() if isinstance(inputs, SparseRows) else block
             yield (dense.astype(np.float64, copy=False) - self.mean[at]) / self.scale[at]
 

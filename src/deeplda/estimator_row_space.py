@@ -39,13 +39,13 @@ class RowSpace:
         inputs: the training samples, as they are.
         standardisation: the map from these to Z.
         mixing: M (n, r). The coordinates of a standardised sample z are z Z' M.
-        own: Z Z' M (n, r), the coordinates of the training samples.
+        own: Z Z' M (n, r) float64, the coordinates of the training samples.
     """
 
     inputs: Inputs
     standardisation: Standardisation
     mixing: NDArray[np.float64]
-    own: NDArray[np.float64]
+    own: NDArray[Any]
 
     @classmethod
     def of(cls, inputs: Inputs, standardisation: Standardisation) -> RowSpace:
