@@ -7,7 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
-from command import QUICK, deeplda, in_this_process
+from command import deeplda, in_this_process
 from PIL import Image
 
 from deeplda.report.audited_run import COLUMNS
@@ -16,6 +16,7 @@ from deeplda.training.preparation import read_data
 from deeplda.training.run_folder import split_of
 
 COLOURS = {"red": (200, 60, 60), "green": (60, 200, 60), "=blue": (60, 60, 200)}
+SETTINGS = ("--network", "convnet-small", "--width", "0.25", "--learning-rate", "0.1", "--batch-size", "30")
 # Images that lie in the folder of another class, and an exact copy in a wrong folder.
 PLANTED = ("red/g7.png", "green/b8.png", "=blue/r9.png")
 COPY = "green/copy.png"
@@ -38,8 +39,7 @@ def home(tmp_path_factory):
     for place, file in enumerate(PLANTED):
         photo(home / "photos" / file, right[file.split("/")[1][0]], 1000 + place)
     shutil.copy(home / "photos" / "red" / "03.png", home / "photos" / COPY)
-    options = ("--network", "convnet-small", *QUICK, "--epochs", "6", "--batch-size", "30", "--quiet")
-    deeplda("train", "photos", *options, "--run", "run", cwd=home, check=0)
+    deeplda("train", "photos", *SETTINGS, "--epochs", "6", "--quiet", "--run", "run", cwd=home, check=0)
     return home
 
 
@@ -99,8 +99,8 @@ def test_the_terminal_shows_the_first_and_says_where_margins_come_from(home, cap
 @pytest.mark.usefixtures("audited")
 def test_accepted_samples_are_dropped_and_the_run_remembers(home):
     file = decided(home, "drop.csv", "accepted", [*PLANTED, COPY])
-    options = ("--network", "convnet-small", *QUICK, "--batch-size", "30", "--drop", file, "--run", "dropped")
-    done = deeplda("train", "photos", *options, cwd=home, check=0)
+    options = ("--epochs", "2", "--drop", file, "--run", "dropped")
+    done = deeplda("train", "photos", *SETTINGS, *options, cwd=home, check=0)
     assert "samples left out, as accepted in" in done.stderr
     config = RunConfig.of(home / "dropped")
     assert config.drop == home / "drop.csv"

@@ -28,6 +28,7 @@ from torch import nn
 
 from deeplda.cli import main
 from deeplda.data import Data, Part, check_data, load_data, pack_data, read_images
+from deeplda.data.corrections import corrected
 from deeplda.data.data_frames import fit_encoder
 from deeplda.data.download import unpack
 from deeplda.data.known_sets import KNOWN_SETS
@@ -58,7 +59,7 @@ from deeplda.training.checkpoint import Counters, Snapshot, read_checkpoint, wri
 from deeplda.training.config import RunConfig
 from deeplda.training.pipeline import run_to_end
 from deeplda.training.progress import Progress
-from deeplda.training.run_folder import read_metrics
+from deeplda.training.run_folder import read_margins, read_metrics
 from deeplda.training.start_from import StartingWeights, inherited_settings
 from deeplda.training.subclass_stage import read_clusters
 
@@ -499,6 +500,27 @@ def stored_split():
     return Reader(valid, lies, read)
 
 
+def decisions():
+    """The decisions of an audit, as a training applies them."""
+    rows = [("train 3", "1", "2", "accepted"), ("val 0", "7", "9", "rejected"), ("test 1", "4", "5", "accepted")]
+    digits = load_data("digits")
+    given = digits.class_names[digits.train.labels[3]]
+    rows[0] = ("train 3", given, "2" if given != "2" else "3", "accepted")
+    valid = "\n".join(",".join(row) for row in (("sample", "given", "suggested", "decision"), *rows)).encode()
+
+    def read(at):
+        corrected(digits, drop=at / "decisions.csv", relabel=None)
+        corrected(digits, drop=None, relabel=at / "decisions.csv")
+
+    return Reader({"decisions.csv": valid}, in_file("decisions.csv", bytes_changed(valid)), read)
+
+
+def margins():
+    valid = save_arrays({"margins": np.linspace(-1, 1, 12, dtype=np.float32)})
+    lies = in_file("margins.safetensors", tensor_lies(valid))
+    return Reader({"margins.safetensors": valid}, lies, lambda at: read_margins(at, 12))
+
+
 def _as_lines(rows):
     return b"".join(as_json(row) + b"\n" for row in (rows if isinstance(rows, list) else [rows]))
 
@@ -703,6 +725,7 @@ OF_DATA_AND_MODELS = (
     model_card, table_card, model_weights, weights_to_start_from, autoencoder, classifier,
 )  # fmt: skip
 OF_RUNS_AND_SWEEPS = (
-    run_toml, recipe, stored_split, metrics, run_folder, checkpoint_manifest, checkpoint_tensors, subclasses,
+    run_toml, recipe, stored_split, decisions, margins, metrics, run_folder,
+    checkpoint_manifest, checkpoint_tensors, subclasses,
     sweep_toml, sweep_journal, sweep_results, sweep_scores,
 )  # fmt: skip
