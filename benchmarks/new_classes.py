@@ -1,84 +1,157 @@
-"""Classes that a model was not trained on: does it notice them, and does it learn them from a few examples?
+"""Classes that a model was not trained on: which rule learns them best from a few examples, without training?
 
-    python benchmarks/new_classes.py [DATA] [--recipe RECIPE] [--seeds 5] [--output FILE.csv]
+    python benchmarks/new_classes.py [--output results/new_classes.csv]
+    python benchmarks/new_classes.py cifar100 --recipe fast-cifar10 --left-out 20 --examples 1 5 20 100 --seeds 3 \\
+        --all-classes --output results/new_classes_cifar100.csv
 
-Seed S leaves out the classes 2 S and 2 S + 1. Shown for each seed: how often a test image of a class left out is
-further from the nearest class than one of the others (area under the ROC curve; beside it, the same by the highest
-probability of a network trained with cross-entropy), and the accuracy on test images of all classes once those left
-out were added from 1, 5 and 20 training images each, without training, and on images of those two alone.
+Seed S leaves out the classes k S to k S + k - 1, where k is `--left-out`. A network is trained on the others, with
+Pillai's statistic and with cross-entropy. The classes left out are then added from the first 1, 5 and 20 of their
+training images. Every rule is applied to both networks: the hyperplanes on the outputs, which models without statistics
+of the last hidden layer use; and on the last hidden layer the nearest mean, LDA shrunk by 0.2 towards a sphere, and
+`BalancedRidge`, which `Model.add_class` uses. Shown is the accuracy on test images of the new, the old and all classes;
+without examples, the accuracy on the old classes before any were added. With `--all-classes`, a network is also trained
+on all classes. The output file is read to resume: networks whose rows are there are not trained again.
 """
 
 from __future__ import annotations
 
 import argparse
-import copy
 import csv
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from sklearn.metrics import roc_auc_score
 
 from deeplda.data import Data, Part, load_data
 from deeplda.experiments.recipes import read_recipe
 from deeplda.memory import keep_freed_memory
 from deeplda.model import Model
+from deeplda.predictors import Hyperplanes, LinearPredictor, NearestMean
+from deeplda.predictors.balanced_ridge import BalancedRidge
 from deeplda.training.config import RunConfig
 from deeplda.training.loop import train
 from deeplda.training.progress import Progress
 from deeplda.training.run_folder import MemoryRun
 from deeplda.training.trainee import build_trainee
 
-EXAMPLES = (1, 5, 20)
+Floats = NDArray[np.float64]
+Labels = NDArray[np.int64]
+Row = dict[str, Any]
+# Fits a rule on samples with labels, and returns its decisions for other samples.
+Rule = Callable[[Floats, Labels, Floats], Labels]
+COLUMNS = ("network", "seed", "left out", "rule", "examples", "new", "old", "all")
+NETWORKS: dict[str, dict[str, Any]] = {"pillai": {}, "cross-entropy": {"objective": "cce"}}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Classes that a model was not trained on.")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="?", default="digits")
     parser.add_argument("--recipe", help="settings to train with")
+    parser.add_argument("--left-out", type=int, default=2, help="the number of classes left out")
+    parser.add_argument("--examples", type=int, nargs="+", default=[1, 5, 20])
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--output", type=Path, help="a CSV file for every seed")
+    parser.add_argument("--all-classes", action="store_true", help="also train on all classes")
+    parser.add_argument("--data-dir", type=Path, help="the folder with the known data sets")
+    parser.add_argument("--output", type=Path, help="a CSV file for every seed, which is read to resume")
     options = parser.parse_args()
     keep_freed_memory()
     settings = read_recipe(options.recipe) if options.recipe else {}
-    data = load_data(options.data)
-    rows = []
+    data = load_data(options.data, data_dir=options.data_dir)
+    rows = read_rows(options.output)
     for seed in range(options.seeds):
-        rows.append(measured(data, settings | {"data": options.data, "seed": seed}))
-        print("  ".join(f"{name} {value}" for name, value in rows[-1].items()), flush=True)
-    for name in [name for name in rows[0] if name not in ("seed", "left out")]:
-        values = [float(row[name]) for row in rows]
-        print(f"{name:32}{np.mean(values):8.4f} ± {np.std(values, ddof=1):.4f}")
-    if options.output:
-        with options.output.open("w", newline="") as stream:
-            writer = csv.DictWriter(stream, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+        left_out = np.arange(options.left_out) + options.left_out * seed
+        for network, changes in NETWORKS.items():
+            if any((row["network"], int(row["seed"])) == (network, seed) for row in rows):
+                continue
+            config = RunConfig.model_validate(settings | {"data": options.data, "seed": seed} | changes)
+            found = list(measured(data, config, left_out, options.examples))
+            if options.all_classes:
+                found.append(trained_on_all(data, config, left_out))
+            names = " ".join(data.class_names[label] for label in left_out)
+            rows += [{"network": network, "seed": seed, "left out": names, **row} for row in found]
+            write_rows(options.output, rows)
+    for line in summary(rows):
+        print(line)
 
 
-def measured(data: Data, settings: dict[str, object]) -> dict[str, object]:
-    """All figures of one seed."""
-    config = RunConfig.model_validate(settings)
-    left_out = np.array([2 * config.seed, 2 * config.seed + 1])
+def measured(data: Data, config: RunConfig, left_out: Labels, examples: list[int]) -> Iterator[Row]:
+    """Yield the rows of one network, without its name and seed."""
     known = without(data, left_out)
-    unknown = np.isin(data.test.labels, left_out)
     model = trained(known, config)
-    cross_entropy = trained(known, config.model_copy(update={"objective": "cce"}))
-    highest = cross_entropy.predict_proba(data.test.inputs).max(1)
-    row: dict[str, object] = {
-        "seed": config.seed,
-        "left out": " ".join(data.class_names[label] for label in left_out),
-        "AUC by distance": round(roc_auc_score(unknown, model.mahalanobis(data.test.inputs)), 4),
-        "AUC by cross-entropy": round(roc_auc_score(unknown, -highest), 4),
-        "accuracy before": right(model, data, ~unknown),
+    unknown = np.isin(data.test.labels, left_out)
+    truth = np.asarray(data.class_names)[data.test.labels]
+    before = np.asarray(model.predict(data.test.inputs[~unknown]) == truth[~unknown])
+    yield {"rule": "before", "examples": 0, "new": "", "old": percent(before), "all": ""}
+    layers, test = Layers.of(model, known.train.inputs), Layers.of(model, data.test.inputs)
+    # The classes left out have the last labels.
+    names = [*known.class_names, *(data.class_names[label] for label in left_out)]
+    places = np.array([names.index(name) for name in truth])
+    for count in examples:
+        chosen = np.concatenate([np.flatnonzero(data.train.labels == label)[:count] for label in left_out])
+        labels = np.concatenate(
+            [known.train.labels, [names.index(data.class_names[label]) for label in data.train.labels[chosen]]]
+        )
+        added = Layers.of(model, data.train.inputs[chosen])
+        for name, (layer, rule) in rules(config).items():
+            samples = np.concatenate([getattr(layers, layer), getattr(added, layer)])
+            right = rule(samples, labels, getattr(test, layer)) == places
+            shares = {"new": percent(right[unknown]), "old": percent(right[~unknown]), "all": percent(right)}
+            yield {"rule": name, "examples": count, **shares}
+
+
+@dataclass(frozen=True)
+class Layers:
+    """The outputs (n, embedding_dim) and the last hidden layer (n, d) of some samples."""
+
+    outputs: Floats
+    features: Floats
+
+    @classmethod
+    def of(cls, model: Model, inputs: Any) -> Layers:
+        both = torch.cat(list(model._batches(model._with_features, inputs))).double()
+        return cls(both[:, : model.card.embedding_dim].numpy(), both[:, model.card.embedding_dim :].numpy())
+
+
+def rules(config: RunConfig) -> dict[str, tuple[str, Rule]]:
+    """Return the layer and the rule of each name."""
+    return {
+        "hyperplanes on the outputs": ("outputs", by(Hyperplanes(alpha=config.alpha, lam=config.lam))),
+        "nearest mean": ("features", by(NearestMean())),
+        "LDA shrunk by 0.2": ("features", shrunk_lda),
+        "add_class": ("features", by(BalancedRidge())),
     }
-    everything = np.ones_like(unknown)
-    for count in EXAMPLES:
-        extended = with_examples(model, data, left_out, count)
-        row[f"with {count} examples"] = right(extended, data, everything)
-        row[f"with {count}, new classes"] = right(extended, data, unknown)
-    return row
+
+
+def by(predictor: LinearPredictor) -> Rule:
+    return lambda samples, labels, others: predictor.fit(samples, labels).predict(others).numpy()
+
+
+def shrunk_lda(samples: Floats, labels: Labels, others: Floats) -> Labels:
+    """Return the decisions of LDA with equal priors, whose pooled covariance is shrunk by 0.2 towards a sphere."""
+    classes = len(np.unique(labels))
+    means = np.stack([samples[labels == label].mean(0) for label in range(classes)])
+    centred = samples - means[labels]
+    covariance = centred.T @ centred / len(samples)
+    sphere = np.trace(covariance) / len(covariance) * np.eye(len(covariance))
+    normals = np.linalg.solve(0.8 * covariance + 0.2 * sphere, means.T)
+    scores = others @ normals - (means.T * normals).sum(0) / 2
+    return np.asarray(scores.argmax(1))
+
+
+def trained_on_all(data: Data, config: RunConfig, left_out: Labels) -> Row:
+    """Return the row of a network that was trained on all classes."""
+    right = trained(data, config).predict(data.test.inputs) == np.asarray(data.class_names)[data.test.labels]
+    unknown = np.isin(data.test.labels, left_out)
+    shares = {"new": percent(right[unknown]), "old": percent(right[~unknown]), "all": percent(right)}
+    return {"rule": "trained on all", "examples": "all", **shares}
+
+
+def percent(right: NDArray[np.bool_]) -> float:
+    return round(100 * float(np.mean(right)), 3)
 
 
 def without(data: Data, left_out: NDArray[np.int64]) -> Data:
@@ -100,19 +173,35 @@ def trained(data: Data, config: RunConfig) -> Model:
     return classifier.model
 
 
-def with_examples(model: Model, data: Data, labels: NDArray[np.int64], count: int) -> Model:
-    """A copy of the model that has learnt these classes from the first `count` training images of each."""
-    extended = copy.deepcopy(model)
-    for label in labels:
-        places = np.flatnonzero(data.train.labels == label)[:count]
-        extended.add_class(data.train.inputs[places], data.class_names[label])
-    return extended
+def read_rows(file: Path | None) -> list[Row]:
+    """Return the rows of an earlier, perhaps unfinished run."""
+    if file is None or not file.exists():
+        return []
+    with file.open(newline="") as stream:
+        return list(csv.DictReader(stream))
 
 
-def right(model: Model, data: Data, chosen: NDArray[np.bool_]) -> float:
-    """Accuracy on the chosen test images, by the names of classes."""
-    truth = np.asarray(data.class_names)[data.test.labels[chosen]]
-    return round(float(np.mean(model.predict(data.test.inputs[chosen]) == truth)), 4)
+def write_rows(file: Path | None, rows: list[Row]) -> None:
+    if file is None:
+        return
+    with file.open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, COLUMNS)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def summary(rows: list[Row]) -> Iterator[str]:
+    """Yield a line for each network, rule and number of examples: mean ± standard deviation over the seeds."""
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row["network"], row["rule"], str(row["examples"])), []).append(row)
+    for (network, rule, examples), found in groups.items():
+        cells = []
+        for name in ("new", "old", "all"):
+            values = [float(row[name]) for row in found if row[name] != ""]
+            spread = np.std(values, ddof=1) if len(values) > 1 else 0.0
+            cells.append(f"{name} {np.mean(values):6.2f} ± {spread:5.2f}" if values else "")
+        yield f"{network:14} {rule:28} {examples:>4}  " + "   ".join(cells)
 
 
 if __name__ == "__main__":

@@ -8,11 +8,12 @@ the known samples, and training images of the other three the unknown ones. `rep
 CIFAR-10. Its test images are known, and the test images of the sets given by `--unknown` are not; greyscale images get
 three equal channels, and all are resized to 32 x 32.
 
-Each network is trained with Pillai's statistic and with cross-entropy. Every rule is applied to both, on the outputs
-and on the last hidden layer: the four of `Model.unknown_score`, and "neighbours", the distance to the 20th nearest
-training sample after scaling to length 1, which a model does not store. The CSV file has one row for each network,
-seed, unknown set, rule and layer: the area under the ROC curve and the share of unknown samples that are accepted if
-95 % of the known ones are. Networks whose rows are all there are not trained again.
+Each network is trained with Pillai's statistic and with cross-entropy. Every rule of `Model.unknown_score` is applied
+to both, on the outputs and on the last hidden layer. "neighbours" are stored as in a model, up to 2,000 of them; on the
+outputs, which models do not store, the rule is the same. "all neighbours" is the 20th nearest of all training samples.
+The CSV file has one row for each network, seed, unknown set, rule and layer: the area under the ROC curve and the share
+of unknown samples that are accepted if 95 % of the known ones are. Networks whose rows are all there are not trained
+again.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from new_classes import trained, without
+from new_classes import read_rows, trained, without
 from numpy.typing import NDArray
 from scipy.stats import t
 from sklearn.metrics import roc_auc_score
@@ -37,7 +38,8 @@ from deeplda.experiments.recipes import read_recipe
 from deeplda.memory import keep_freed_memory
 from deeplda.model import Model
 from deeplda.predictors import FeatureStatistics
-from deeplda.predictors.unknown_scores import UnknownScore
+from deeplda.predictors.unknown_scores import MOST_NEIGHBOURS, DistanceRule, NeighbourScore, UnknownScore, unit_rows
+from deeplda.sampling import stratified_sample
 from deeplda.training.config import RunConfig
 
 Floats = NDArray[np.float64]
@@ -49,7 +51,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "cross-entropy": {"objective": "cce", "learning_rate": 0.5},
     "cross-entropy, smoothed": {"objective": "cce", "learning_rate": 0.5, "label_smoothing": 0.2},
 }
-DISTANCES = ("angle", "relative", "mahalanobis")
+DISTANCES: tuple[DistanceRule, ...] = ("relative", "mahalanobis")
 NEIGHBOUR = 20
 _BLOCK = 1000
 # The classes that seed S of `choose` leaves out.
@@ -88,15 +90,18 @@ def scores(train: Layers, labels: NDArray[np.int64], samples: Layers) -> Iterato
         statistics.update(seen, labels)
         for rule in DISTANCES:
             yield rule, layer, UnknownScore(statistics, rule)(torch.from_numpy(found)).numpy()
-        yield "neighbours", layer, neighbour_distances(seen, found)
+        some = stratified_sample(labels, MOST_NEIGHBOURS, seed=0)
+        stored = NeighbourScore(unit_rows(torch.from_numpy(seen[some])))
+        yield "neighbours", layer, stored(torch.from_numpy(found)).numpy()
+        yield "all neighbours", layer, neighbour_distances(seen, found)
 
 
 def neighbour_distances(seen: Floats, found: Floats) -> Floats:
     """Return the distance (n,) of each sample to the 20th nearest training sample, all scaled to length 1."""
-    rows, others = (
-        torch.from_numpy(values / np.linalg.norm(values, axis=1, keepdims=True)).float() for values in (found, seen)
-    )
-    nearest = [torch.cdist(block, others).kthvalue(NEIGHBOUR, 1).values for block in rows.split(_BLOCK)]
+    rows, others = (unit_rows(torch.from_numpy(values)) for values in (found, seen))
+    nearest = [
+        torch.cdist(block, others).kthvalue(min(NEIGHBOUR, len(others)), 1).values for block in rows.split(_BLOCK)
+    ]
     return torch.cat(nearest).double().numpy()
 
 
@@ -142,13 +147,6 @@ def missing(rows: Iterable[Row], network: str, seed: int, unknown: Iterable[str]
     return not set(unknown) <= there
 
 
-def read_rows(file: Path | None) -> list[Row]:
-    if file is None or not file.exists():
-        return []
-    with file.open(newline="") as stream:
-        return [{**row, "seed": int(row["seed"])} for row in csv.DictReader(stream)]
-
-
 def write_rows(file: Path | None, rows: list[Row]) -> None:
     if file is None:
         return
@@ -165,7 +163,7 @@ def summary(rows: list[Row]) -> Iterator[str]:
         key = tuple(str(row[name]) for name in ("network", "unknown", "rule", "layer"))
         areas.setdefault(key, []).append(float(row["auc"]))
     for key, found in sorted(areas.items(), key=lambda item: (*item[0][:2], -np.mean(item[1]))):
-        default = areas[(*key[:2], "angle", "features")]
+        default = areas[(*key[:2], "neighbours", "features")]
         line = f"{key[0]:24} {key[1]:16} {key[2]:12} {key[3]:9} {np.mean(found):6.2f}"
         yield line + (paired(np.subtract(found, default)) if len(found) == len(default) > 1 else "")
 

@@ -158,6 +158,10 @@ def test_a_network_that_cannot_be_traced(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def unchanged(values):
+    return values
+
+
 @pytest.fixture(scope="module")
 def compared():
     """verify() of a model against itself, its embedding and its probabilities changed on the way."""
@@ -168,11 +172,12 @@ def compared():
     best, second = scores.topk(2).indices
     model.predictor.bias[second] += scores[best] - scores[second]
 
-    def compare(embedding=lambda values: values, probabilities=lambda values: values):
+    def compare(embedding=unchanged, probabilities=unchanged, unknown=unchanged):
         def run(rows):
             hidden = embedding(model.transform(rows))
             scores, shown = (f(torch.as_tensor(hidden)) for f in (model.class_scores, model.class_probabilities))
-            return {"scores": scores.numpy(), "embedding": hidden, "probabilities": probabilities(shown.numpy())}
+            found = {"scores": scores.numpy(), "embedding": hidden, "probabilities": probabilities(shown.numpy())}
+            return found | {"unknown_score": unknown(model.unknown_score(rows))}
 
         return verify(model, run, inputs)
 
@@ -200,6 +205,12 @@ def test_probabilities_that_are_wrong(compared, change):
     assert not compared(probabilities=change).passed
 
 
+def test_unknown_scores_that_are_wrong(compared):
+    assert compared(unknown=lambda values: values + 1e-5).passed
+    assert not compared(unknown=lambda values: 1.01 * values).passed
+    assert not compared(unknown=lambda values: values * np.nan).passed
+
+
 def test_decisions_may_differ_at_ties():
     model, inputs = make_model("mlp", (6,), dtype=np.float32, classes=2)
     model.predictor.calibration = Calibration()
@@ -209,7 +220,8 @@ def test_decisions_may_differ_at_ties():
 
     def run(rows):
         half = np.full((len(rows), 2), 0.5)
-        return {"scores": np.zeros_like(half), "probabilities": half, "embedding": model.transform(rows)}
+        found = {"scores": np.zeros_like(half), "probabilities": half, "embedding": model.transform(rows)}
+        return found | {"unknown_score": model.unknown_score(rows)}
 
     tied = verify(model, run, inputs)
     assert (tied.different, tied.clearly_different) == (60, 0)
@@ -221,10 +233,10 @@ def test_a_graph_that_differs_is_not_written(tmp_path, monkeypatch):
     model, inputs = make_model("mlp", (6,), dtype=np.float32)
     monkeypatch.setattr("deeplda.export._traced", lambda *_: None)
     monkeypatch.setattr("deeplda.export._as_onnx", lambda *_: b"a graph")
-    wrong = {"scores": (1, 3), "probabilities": (1, 3), "embedding": (1, 4)}
+    wrong = {"scores": (3,), "probabilities": (3,), "embedding": (4,), "unknown_score": ()}
     monkeypatch.setattr(
         "deeplda.export._onnx_runner",
-        lambda _: lambda rows: {name: np.zeros((len(rows), width)) for name, (_, width) in wrong.items()},
+        lambda _: lambda rows: {name: np.zeros((len(rows), *shape)) for name, shape in wrong.items()},
     )
     with pytest.raises(VerificationError, match="differs from the model: on 60 samples"):
         export_model(model, tmp_path / "model.onnx", inputs)

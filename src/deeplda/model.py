@@ -800,9 +800,9 @@ def no_views(sample_shape: Sequence[int]) -> str:
 def _predictor_name(predictor: LinearPredictor) -> PredictorName:
     """Return the name of a predictor for the card. Raises InputError if a model cannot use the predictor."""
     name = next((name for name, kind in _PREDICTORS.items() if type(predictor) is kind), None)
-    if name is None:
+    if name is None or name == "balanced_ridge":
         kind = type(predictor).__name__
-        need, do = "one from deeplda.predictors", "use Hyperplanes, for example"
+        need, do = "Hyperplanes, NearestMean, ClassicLDA or Softmax", "use Hyperplanes, for example"
         raise InputError(f"the predictor is a {kind}", need=need, do=do)
     if len(predictor.classes) == 0:
         raise InputError("the predictor is not fitted: call fit first")
