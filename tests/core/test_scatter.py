@@ -105,3 +105,13 @@ def test_without_a_ridge_a_repeated_dimension_is_survived():
     alone = discriminant_eigenvalues(*tensors(h, y), alpha=1.0, lam=0.0)
     repeated = discriminant_eigenvalues(*tensors(np.concatenate([h, h[:, :1]], axis=1), y), alpha=1.0, lam=0.0)
     torch.testing.assert_close(repeated, alone, rtol=1e-3, atol=0)
+
+
+def test_features_that_require_a_gradient_are_rejected():
+    features, labels = tensors(*gaussian_batch())
+    expected = discriminant_eigenvalues(features, labels)
+    features.requires_grad_()
+    with pytest.raises(ValueError, match=r"pass features.detach\(\); to train on f\(eigenvalues\), use DeepLDALoss"):
+        discriminant_eigenvalues(features, labels)
+    with torch.no_grad():
+        assert torch.equal(discriminant_eigenvalues(features, labels), expected)
