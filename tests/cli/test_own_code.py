@@ -223,3 +223,13 @@ def test_names_of_code():
     require_named("folder", {"data": "digits"}, {})
     with pytest.raises(InputError, match=r"the network in folder .*: pass --network n:f"):
         require_named("folder", settings, settings | {"network": "other:f"})
+
+
+def test_an_objective_in_a_sweep(train):
+    own = "torch.nn:CrossEntropyLoss"
+    arguments = ("--objectives", f"cce,{own}", "--seeds", "0", "--sweep", "both", *TINY)
+    code, found, said = train("sweep", *arguments)
+    assert code == 0, said
+    assert set(found["done"]) == {"cce-seed0", "torch.nn_CrossEntropyLoss-seed0"}
+    assert own in train("table", "both")[1]
+    assert "repeat the command that started the sweep" in train("sweep", "--sweep", "both")[2]

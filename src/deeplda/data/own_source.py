@@ -48,8 +48,8 @@ def _checked(name: str, data: Data) -> Source:
     for kind in ("train", "val", "test"):
         part: Part = getattr(data, kind)
         inputs, labels = part.inputs, part.labels
-        form = (inputs.dtype, inputs.ndim)
-        if form not in ((np.uint8, 4), (np.float32, 2)) or inputs.shape[1:] != data.sample_shape:
+        form = (str(inputs.dtype), inputs.ndim)
+        if form not in (("uint8", 4), ("float32", 2)) or inputs.shape[1:] != data.sample_shape:
             what = f"data {name!r} has {kind}.inputs of dtype {inputs.dtype} and shape {inputs.shape}"
             raise InputError(f"{what}, need uint8 (N, C, H, W) or float32 (N, features), the same shape in all parts")
         if not isinstance(inputs, MappedRows) and inputs.dtype == np.float32 and not np.isfinite(inputs).all():
