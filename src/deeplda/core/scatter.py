@@ -42,7 +42,7 @@ def discriminant_eigenvalues(
     `torch.no_grad()`. To maximise a function of the eigenvalues, pass it to `DeepLDALoss` as the statistic.
     Raises ValueError or TypeError if an option or the batch is invalid.
     """
-    if features.requires_grad and torch.is_grad_enabled():
+    if getattr(features, "requires_grad", False) and torch.is_grad_enabled():
         raise ValueError(
             got(
                 "features is a tensor that requires a gradient",
