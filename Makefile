@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
 
-.PHONY: demo test test-fast test-browser test-services test-faults fuzz lint format docs clean
+.PHONY: demo test test-fast coverage test-browser test-services test-faults test-hosts fuzz lint format docs clean
 .DELETE_ON_ERROR:
 
 demo: $(INSTALLED)
@@ -16,6 +16,10 @@ test: lint
 # Tests the mathematics, losses, predictors and estimators in under two minutes on two cores.
 test-fast: $(INSTALLED)
 	$(BIN)/pytest --numprocesses auto tests/core tests/test_losses.py tests/predictors tests/classical $(wildcard tests/estimators tests/test_estimator*.py)
+
+# The tests of `make test`, slowed down by counting the lines of src that they run. Fails below 95 %.
+coverage: $(INSTALLED)
+	$(BIN)/pytest --numprocesses auto --dist loadfile --cov
 
 # Needs Chromium, which is installed if it is missing and you are root on Debian. Without it, the tests fail rather
 # than being skipped.
@@ -39,6 +43,14 @@ test-services: $(INSTALLED)
 # therefore need root.
 test-faults: $(INSTALLED)
 	$(BIN)/pytest --capture=no tests/slow_faults
+
+# Trains on two hosts, which are network namespaces of this machine, and cuts the link between them. Needs root and the
+# command ip, of which the package iproute2 is installed if it is missing on Debian.
+test-hosts: $(INSTALLED)
+	@command -v ip >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq \
+	&& DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends iproute2; } \
+	|| { echo "the tests with two hosts need the command ip: apt-get install iproute2" >&2; exit 1; }
+	$(BIN)/pytest tests/hosts
 
 # The number of new malformed files for each reader; `make test` always uses the same 500.
 EXAMPLES ?= 20000
@@ -64,4 +76,4 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis docs/_build
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* docs/_build

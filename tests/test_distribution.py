@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
 import sysconfig
@@ -13,6 +14,7 @@ from email.parser import Parser
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 
 import deeplda
@@ -24,7 +26,7 @@ from deeplda.report.markup import assets
 ROOT = Path(__file__).parents[1]
 # At least one file of everything that a contributor needs.
 IN_SDIST = """
-    CHANGELOG.md CITATION.cff CONTRIBUTING.md LICENSE Makefile README.md constraints.txt pyproject.toml
+    CHANGELOG.md CITATION.cff CONTRIBUTING.md LICENSE Makefile README.md SECURITY.md constraints.txt pyproject.toml
     benchmarks/loss.py docs/conf.py docs/index.md examples/loss_in_your_loop.py results/tabular.csv tests/conftest.py
 """
 # The packages whose modules have another name.
@@ -121,6 +123,16 @@ def test_every_requirement_admits_the_tested_version(metadata):
     for wanted in map(Requirement, metadata.get_all("Requires-Dist")):
         if wanted.name != "deeplda":
             assert wanted.specifier.contains(tested[wanted.name]), f"{wanted}: {tested[wanted.name]}"
+
+
+def test_the_workflows_test_what_is_promised(metadata):
+    folder = ROOT / ".github" / "workflows"
+    steps = re.findall(r"run: make (\S+)", "".join(file.read_text() for file in folder.glob("*.yml")))
+    targets = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split()
+    assert {"lint", "docs", "coverage"} <= set(steps) <= set(targets)
+    matrix = yaml.safe_load((folder / "tests.yml").read_text())["jobs"]["test"]["strategy"]["matrix"]
+    assert metadata["Requires-Python"] == f">={matrix['python'][0]}"
+    assert matrix["versions"] == ["lowest-direct", "highest"]
 
 
 def test_the_sdist_has_everything_in_a_clone(built):

@@ -32,6 +32,11 @@ from deeplda.extras import EXTRAS
 ROOT = Path(__file__).parents[1]
 PAGES = {page.name: page for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]}
 NOT_RUN = {
+    (
+        "pretrained-backbones.md",
+        "it downloads a model; examples/huggingface_backbone.py builds one from its config, and is run",
+    ),
+    ("scaling.md", "it takes two hosts; make test-hosts runs this job on two network namespaces"),
     ("scaling.md", "it takes GPUs and torchrun; examples/ddp_your_loop.py is this loop, and is run"),
     ("scaling.md", "it takes a Slurm cluster"),
     ("scaling.md", "it takes a Kubernetes cluster"),
@@ -40,7 +45,7 @@ NOT_RUN = {
 # Text and Sphinx directives contain nothing to run.
 NO_CODE = re.compile(r"text|\{(toctree|eval-rst)\}")
 # Options of other programs that the pages mention.
-OTHERS = {"--logdir", "--max-restarts", "--nproc-per-node", "--output"}
+OTHERS = {"--local-addr", "--logdir", "--max-restarts", "--nproc-per-node", "--output"}
 
 
 def readme_names() -> dict[str, Any]:

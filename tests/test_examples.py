@@ -30,7 +30,13 @@ WARNINGS_OF_OTHERS = {
         "ignore:The 'test_dataloader' does not have many workers",
     ]
 }
-TESTED_ELSEWHERE = {"ddp_your_loop.py", "http_service.py", "loss_in_your_loop.py", "onnx_inference.py"}
+TESTED_ELSEWHERE = {
+    "ddp_your_loop.py",
+    "experiment_trackers.py",
+    "http_service.py",
+    "loss_in_your_loop.py",
+    "onnx_inference.py",
+}
 
 
 def output_of(example, folder):

@@ -17,7 +17,7 @@ SOURCE = Path(deeplda.__file__).parent
 LAYERS = [
     ["errors", "_lazy"],
     ["extras", "output_folder", "memory", "device", "formatting", "printing"],
-    ["io"],
+    ["io", "user_code"],
     ["batch_rule"],
     ["core"],
     ["losses", "predictors", "sampling"],

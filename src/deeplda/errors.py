@@ -64,9 +64,9 @@ def got(what: str, *, need: str, do: str) -> str:
     return f"{what}, need {need}: {do}"
 
 
-def code_not_run(folder: object, network: str, do: str) -> InputError:
-    """Return the error for a folder whose network is code that the user did not name; such code is never run."""
-    what = f"the network in {folder} is the code {network!r}, which is not run without your permission"
+def code_not_run(folder: object, code: str, do: str, *, kind: str = "network") -> InputError:
+    """Return the error for a folder that names code which the user did not name; such code is never run."""
+    what = f"the {kind} in {folder} is the code {code!r}, which is not run without your permission"
     return InputError(f"{what}: {do}")
 
 

@@ -57,6 +57,7 @@ from deeplda.training.evaluation import gather_statistics
 from deeplda.training.metrics import Scores
 from deeplda.training.progress import Progress, TerminalProgress
 from deeplda.training.trainee import predictors_of
+from deeplda.user_code import is_code
 
 NetworkFactory = Callable[[tuple[int, ...], int], nn.Module]
 
@@ -463,7 +464,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         file = read_classifier_file(folder, cls._get_param_names())
         parameters = parameters_from_json(file.parameters)
         named = parameters.get("network")
-        if network is None and isinstance(named, str) and ":" in named:
+        if network is None and is_code(named):
             raise code_not_run(folder, named, f"pass network={named!r}")
         if network is None and "network" not in parameters:
             code = read_card(folder / "model.json").network
@@ -514,6 +515,10 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         """Return the settings for the training loop. Raises InputError if a parameter is out of range."""
         for name, least in (("max_epochs", 1), ("n_iter_no_change", 1), ("batch_size", 2)):
             check_integer(name, getattr(self, name), least)
+        for name in ("objective", "statistic"):
+            if is_code(getattr(self, name)):
+                do = "use a built-in one, or deeplda train, which takes your own code"
+                raise InputError(f"{name} is {getattr(self, name)!r}: {do}")
         settings = {name: plain(getattr(self, name)) for name in _SETTINGS}
         if self.subclasses != 1 and self.embedding_dim is None:
             settings["embedding_dim"] = "subclasses"

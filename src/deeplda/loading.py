@@ -21,6 +21,7 @@ from deeplda.predictors import FeatureStatistics
 from deeplda.predictors.linear import complete_predictor_state
 from deeplda.predictors.unknown_scores import MOST_NEIGHBOURS
 from deeplda.predictors.unknown_scores import QUANTILES as QUANTILE_COUNT
+from deeplda.user_code import is_code
 
 # Below these limits, products of the statistics do not overflow.
 _LARGEST_MEAN, _LARGEST_SCATTER = 1e100, 1e200
@@ -41,7 +42,7 @@ def load(path: str | Path, *, network: str | nn.Module | None = None, device: st
     folder = model_folder(expanded(path))
     with unchanged(folder):
         card, state = _read(folder, network)
-    _check_sizes(card, state, folder, own_network=isinstance(network, nn.Module) or ":" in card.network)
+    _check_sizes(card, state, folder, own_network=isinstance(network, nn.Module) or is_code(card.network))
     if not isinstance(network, nn.Module):
         network = build_network(**card._architecture())
     model = _empty_model(card, network)
@@ -57,7 +58,7 @@ def model_folder(path: Path) -> Path:
 def _read(folder: Path, network: str | nn.Module | None) -> tuple[ModelCard, dict[str, Tensor]]:
     """Read both files in a model folder. Raises InputError if the network is code that the caller did not name."""
     card = read_card(folder / "model.json")
-    if not isinstance(network, nn.Module) and ":" in card.network and network != card.network:
+    if not isinstance(network, nn.Module) and is_code(card.network) and network != card.network:
         do = f"pass network={card.network!r} (--network on the command line) or a module with the same architecture"
         raise code_not_run(folder, card.network, do)
     state = read_tensors(folder / "weights.safetensors")

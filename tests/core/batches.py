@@ -40,6 +40,12 @@ def tensors(h: NDArray[np.float64], y: NDArray[np.int64], dtype: torch.dtype = t
     return torch.tensor(h, dtype=dtype).requires_grad_(), torch.tensor(y)
 
 
+def constants(h: NDArray[np.float64], y: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+    """Return the features of `tensors` without a gradient, and the labels."""
+    features, labels = tensors(h, y)
+    return features.detach(), labels
+
+
 def relative_error(found: NDArray[np.float64] | Tensor, true: NDArray[np.float64]) -> float:
     """Divide the largest difference by the largest true value."""
     found = found.detach().double().numpy() if isinstance(found, Tensor) else found

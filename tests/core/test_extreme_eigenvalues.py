@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from batches import COMBINATIONS, STATISTICS, gaussian_batch, relative_error, tensors
+from batches import COMBINATIONS, STATISTICS, constants, gaussian_batch, relative_error, tensors
 from exact_oracle import exact_oracle
 
 from deeplda import DeepLDALoss
@@ -79,7 +79,7 @@ def test_a_dimension_in_which_classes_are_points_does_not_hide_the_others(dimens
     h[:, dimension] = np.array([0.0, 1.0, 3.0])[y]
     for scale in (1.0, 1e9):
         h[:, dimension] *= scale
-        found = discriminant_eigenvalues(*tensors(h, y), alpha=alpha, lam=0.0)
+        found = discriminant_eigenvalues(*constants(h, y), alpha=alpha, lam=0.0)
         true = exact_oracle(h, y, alpha=alpha, lam=0.0).eigenvalues
         np.testing.assert_allclose(found, true, rtol=1e-7)
 
@@ -104,7 +104,7 @@ def test_large_eigenvalues_do_not_hide_small_ones(statistic, factor, alpha, d):
     # The rounding of the class means is not much smaller than the smallest deviations from them.
     error = max(1e-8, 1e-15 / factor)
     assert_is_exact(h, y, statistic=statistic, alpha=alpha, lam=0.0, value_error=error, gradient_error=error)
-    found = discriminant_eigenvalues(*tensors(h, y), alpha=alpha, lam=0.0)
+    found = discriminant_eigenvalues(*constants(h, y), alpha=alpha, lam=0.0)
     assert found[0].item() == pytest.approx(weak, rel=10 * error)
 
 
@@ -134,7 +134,7 @@ def test_large_eigenvalues_are_those_without_a_ridge(factor, alpha, d):
     h, y = collapsed(factor, d=d)
     true = exact_oracle(h, y, alpha=alpha, lam=0.0, least_ridge=False).eigenvalues
     assert true[1] > 0.1 / factor**2
-    found = discriminant_eigenvalues(*tensors(h, y), alpha=alpha, lam=0.0)
+    found = discriminant_eigenvalues(*constants(h, y), alpha=alpha, lam=0.0)
     np.testing.assert_allclose(found, true, rtol=1e-8)
 
 
@@ -144,7 +144,7 @@ def test_a_large_eigenvalue_along_correlated_dimensions(factor, error):
     h, y = collapsed(factor, d=5)
     h = h @ np.linalg.qr(np.random.default_rng(0).normal(size=(5, 5)))[0]
     true = exact_oracle(h, y, lam=0.0, least_ridge=False).eigenvalues
-    found = discriminant_eigenvalues(*tensors(h, y), lam=0.0)
+    found = discriminant_eigenvalues(*constants(h, y), lam=0.0)
     assert found[0].item() == pytest.approx(true[0], rel=1e-9)
     assert found[1].item() == pytest.approx(true[1], rel=error)
 

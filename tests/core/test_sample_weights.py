@@ -7,7 +7,7 @@ import pytest
 import rank_jobs
 import scipy.linalg
 import torch
-from batches import COMBINATIONS, gaussian_batch, relative_error, tensors
+from batches import COMBINATIONS, constants, gaussian_batch, relative_error, tensors
 from oracle import oracle, regularised, statistic_of
 from ranks import RankPool, values
 
@@ -74,7 +74,7 @@ def test_the_value_is_that_of_scipy(statistic, scatter, class_weight, alpha):
     value, _ = statistic_of(v, statistic, 0.5, 2)
     options = {"alpha": alpha, "lam": 0.01, "scatter": scatter, "class_weight": class_weight}
     assert loss_and_gradient(h, y, weights, statistic=statistic, epsilon=0.5, **options)[0] == pytest.approx(value)
-    found = discriminant_eigenvalues(*tensors(h, y), sample_weight=torch.tensor(weights), **options)
+    found = discriminant_eigenvalues(*constants(h, y), sample_weight=torch.tensor(weights), **options)
     np.testing.assert_allclose(found, v, rtol=1e-9)
 
 

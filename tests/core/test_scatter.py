@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from batches import SCATTERS, gaussian_batch, relative_error, tensors
+from batches import SCATTERS, constants, gaussian_batch, relative_error, tensors
 from oracle import oracle
 
 from deeplda.core.moments import CentredBatch
@@ -15,7 +15,7 @@ from deeplda.core.scatter import DiscriminantProblem, discriminant_eigenvalues
 @pytest.mark.parametrize(("n", "d", "classes"), [(80, 3, 6), (80, 12, 4), (90, 5, 2)])
 def test_eigenvalues_are_scipys(alpha, scatter, n, d, classes):
     h, y = gaussian_batch(n, d, classes)
-    found = discriminant_eigenvalues(*tensors(h, y), alpha=alpha, scatter=scatter)
+    found = discriminant_eigenvalues(*constants(h, y), alpha=alpha, scatter=scatter)
     assert found.dtype == torch.float64
     assert len(found) == min(d, classes - 1)
     assert relative_error(found, oracle(h, y, alpha=alpha, scatter=scatter).eigenvalues) < 1e-11
@@ -24,14 +24,14 @@ def test_eigenvalues_are_scipys(alpha, scatter, n, d, classes):
 def test_balanced_weights_make_repeated_samples_count_once():
     h, y = gaussian_batch(60, 4, 3)
     repeated = np.concatenate([h, h[y == 1], h[y == 1]]), np.concatenate([y, y[y == 1], y[y == 1]])
-    once = discriminant_eigenvalues(*tensors(h, y), class_weight="balanced")
-    thrice = discriminant_eigenvalues(*tensors(*repeated), class_weight="balanced")
+    once = discriminant_eigenvalues(*constants(h, y), class_weight="balanced")
+    thrice = discriminant_eigenvalues(*constants(*repeated), class_weight="balanced")
     torch.testing.assert_close(once, thrice, rtol=1e-12, atol=0)
 
 
 def test_the_default_is_dlda():
     h, y = gaussian_batch()
-    assert relative_error(discriminant_eigenvalues(*tensors(h, y)), oracle(h, y, alpha=1.0).eigenvalues) < 1e-11
+    assert relative_error(discriminant_eigenvalues(*constants(h, y)), oracle(h, y, alpha=1.0).eigenvalues) < 1e-11
 
 
 def test_alpha_zero_factorises_nothing(monkeypatch):
@@ -41,7 +41,7 @@ def test_alpha_zero_factorises_nothing(monkeypatch):
     monkeypatch.setattr(torch.linalg, "cholesky_ex", refuse)
     monkeypatch.setattr(torch.linalg, "solve_triangular", refuse)
     h, y = gaussian_batch()
-    found = discriminant_eigenvalues(*tensors(h, y), alpha=0.0)
+    found = discriminant_eigenvalues(*constants(h, y), alpha=0.0)
     assert relative_error(found, oracle(h, y, alpha=0.0).eigenvalues) < 1e-11
 
 
@@ -102,6 +102,15 @@ def test_no_product_of_ours_is_rounded():
 
 def test_without_a_ridge_a_repeated_dimension_is_survived():
     h, y = gaussian_batch(60, 4, 3)
-    alone = discriminant_eigenvalues(*tensors(h, y), alpha=1.0, lam=0.0)
-    repeated = discriminant_eigenvalues(*tensors(np.concatenate([h, h[:, :1]], axis=1), y), alpha=1.0, lam=0.0)
+    alone = discriminant_eigenvalues(*constants(h, y), alpha=1.0, lam=0.0)
+    repeated = discriminant_eigenvalues(*constants(np.concatenate([h, h[:, :1]], axis=1), y), alpha=1.0, lam=0.0)
     torch.testing.assert_close(repeated, alone, rtol=1e-3, atol=0)
+
+
+def test_features_that_require_a_gradient_are_rejected():
+    features, labels = tensors(*gaussian_batch())
+    expected = discriminant_eigenvalues(features.detach(), labels)
+    with pytest.raises(ValueError, match=r"pass features.detach\(\); to train on f\(eigenvalues\), use DeepLDALoss"):
+        discriminant_eigenvalues(features, labels)
+    with torch.no_grad():
+        assert torch.equal(discriminant_eigenvalues(features, labels), expected)

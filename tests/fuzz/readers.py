@@ -415,7 +415,7 @@ def weights_to_start_from():
 
     def read(at):
         for path in (at, at / "model", at / "model" / "weights.safetensors"):
-            inherited_settings(path, data=None, network=None)
+            inherited_settings(path, {})
             start = StartingWeights.read(path, None)
             assert len(start.digest) == 32
             start.require_fit(card)

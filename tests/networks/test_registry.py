@@ -222,9 +222,9 @@ def test_width_is_passed_only_to_callables_that_accept_it() -> None:
         ("my_networks:three", r"takes \(sample_shape, embedding_dim, depth\), need \(sample_shape, embedding_dim\)"),
         ("my_networks:two_outputs", "2 outputs, need 3: .*--embedding-dim 2"),
         ("my_networks:an_image", r"turns one sample of shape \(5,\) into \(1, 1, 5\)"),
-        ("my_networks:", r"need module\.path:callable"),
-        (":Net", r"need module\.path:callable"),
-        (".my_networks:Net", r"need module\.path:callable"),
+        ("my_networks:", r"need module\.path:name"),
+        (":Net", r"need module\.path:name"),
+        (".my_networks:Net", r"need module\.path:name"),
     ],
 )
 def test_unsuitable_callables_are_rejected(name: str, message: str) -> None:

@@ -10,8 +10,10 @@ from ranks import RankPool, values
 from torch import nn
 
 from deeplda import DeepLDALoss
+from deeplda.errors import InputError
 from deeplda.training.config import FitConfig
 from deeplda.training.criteria import CrossEntropy, GeneralisedCrossEntropy, build_criterion, lda_part
+from deeplda.training.parallel import World
 
 CLASSES = 4
 OBJECTIVES = {
@@ -144,3 +146,11 @@ def test_two_processes_compute_what_one_does(pool, batch, weights, objective, we
     found = values(pool.run(rank_jobs.criterion, jobs))
     assert [value for value, _ in found] == pytest.approx([expected] * 2, rel=1e-12)
     np.testing.assert_allclose(np.concatenate([slope for _, slope in found]) / 2, gradient, rtol=1e-9, atol=1e-12)
+
+
+def test_a_loss_of_the_user_needs_the_whole_batch():
+    config = FitConfig(objective="torch.nn:CrossEntropyLoss")
+    outputs, labels = torch.randn(6, 3, generator=torch.Generator().manual_seed(0)), torch.arange(6) % 3
+    assert build_criterion(config)(outputs, labels) == nn.functional.cross_entropy(outputs, labels)
+    with pytest.raises(InputError, match="only its part of a batch in each of 2 processes: train in one process"):
+        build_criterion(config, World(0, 2))

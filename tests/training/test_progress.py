@@ -10,8 +10,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from deeplda.cli import main
 from deeplda.errors import StoppedError
 from deeplda.training.config import RunConfig
+from deeplda.training.loggers import LoggedProgress, TensorBoardLogger
 from deeplda.training.pipeline import run_to_end
-from deeplda.training.progress import Progress, TensorBoardProgress
+from deeplda.training.progress import Progress
 from deeplda.training.run_folder import read_metrics
 
 TINY = {"epochs": 3, "width": 0.1, "batch_size": 400}
@@ -22,11 +23,15 @@ def scalars(folder):
     return {name: [(event.step, event.value) for event in found.Scalars(name)] for name in found.Tags()["scalars"]}
 
 
+def logging(run, shown=None):
+    return LoggedProgress(run, [TensorBoardLogger], shown or Progress())
+
+
 def test_every_epoch_once_also_after_a_stop(tmp_path):
     run, events = tmp_path / "run", tmp_path / "run" / "tensorboard"
     with pytest.raises(StoppedError):
-        run_to_end(RunConfig(**TINY), run, TensorBoardProgress(events, Progress()), lambda: len(read_metrics(run)) == 1)
-    run_to_end(RunConfig(**TINY), run, TensorBoardProgress(events, Progress()))
+        run_to_end(RunConfig(**TINY), run, logging(run), lambda: len(read_metrics(run)) == 1)
+    run_to_end(RunConfig(**TINY), run, logging(run))
     found, rows = scalars(events), read_metrics(run)[:-1]
     expected = {"loss": "loss", "learning rate": "learning_rate"}
     for name, key in expected.items():
@@ -43,9 +48,7 @@ def test_a_folder_that_is_deleted_during_a_run_does_not_stop_it(tmp_path):
             if row.epoch == 1:
                 shutil.rmtree(tmp_path / "run" / "tensorboard")
 
-    finished = run_to_end(
-        RunConfig(**TINY), tmp_path / "run", TensorBoardProgress(tmp_path / "run" / "tensorboard", Deleting())
-    )
+    finished = run_to_end(RunConfig(**TINY), tmp_path / "run", logging(tmp_path / "run", Deleting()))
     assert finished.summary.epochs == 3
     assert not (tmp_path / "run" / "tensorboard").exists()
 
@@ -62,7 +65,7 @@ def test_a_link_that_appears_in_place_of_the_event_file_is_not_written_through(t
                 file.unlink()
                 file.hardlink_to(other)
 
-    run_to_end(RunConfig(**TINY), tmp_path / "run", TensorBoardProgress(events, Swapping()))
+    run_to_end(RunConfig(**TINY), tmp_path / "run", logging(tmp_path / "run", Swapping()))
     assert other.read_bytes() == b"precious"
 
 
@@ -70,9 +73,9 @@ def test_an_autoencoder_is_a_run_of_its_own(tmp_path):
     config = RunConfig(
         **TINY | {"subclasses": 2, "cluster_on": "autoencoder", "autoencoder_epochs": 2, "embedding_dim": 20}
     )
-    run_to_end(config, tmp_path / "run", TensorBoardProgress(tmp_path / "events", Progress()))
-    assert [step for step, _ in scalars(tmp_path / "events")["loss"]] == [1, 2, 3]
-    assert [step for step, _ in scalars(tmp_path / "events" / "autoencoder")["validation/error"]] == [1, 2]
+    run_to_end(config, tmp_path / "run", logging(tmp_path / "run"))
+    assert [step for step, _ in scalars(tmp_path / "run" / "tensorboard")["loss"]] == [1, 2, 3]
+    assert [step for step, _ in scalars(tmp_path / "run" / "tensorboard" / "autoencoder")["validation/error"]] == [1, 2]
 
 
 def test_the_command_line_writes_into_the_run(tmp_path, monkeypatch, capsys):

@@ -158,7 +158,7 @@ def test_a_network_of_ones_own(tmp_path):
     with pytest.raises(InputError, match="is not run without your permission"):
         StartingWeights.read(folder, None)
     with pytest.raises(InputError, match="pass --network own_for_start:make"):
-        inherited_settings(folder, data=None, network=None)
+        inherited_settings(folder, {})
     start = StartingWeights.read(folder, "own_for_start:make")
     trainee = made("abcd", network="own_for_start:make", seed=2)
     assert start.load_into(trainee).endswith("kept the layers 0; reinitialised 1, 2")
@@ -240,24 +240,24 @@ def test_the_digest_is_about_the_weights_and_the_classes(tmp_path):
 
 def test_inherited_settings(tmp_path):
     folder, run = saved(made(network="fastnet", embedding_dim=7), tmp_path / "run" / "model"), tmp_path / "run"
-    assert inherited_settings(folder, data=None, network=None) == {
+    assert inherited_settings(folder, {}) == {
         "network": "fastnet", "width": 0.1, "logit_scale": 1.0, "embedding_dim": 7,
     }  # fmt: skip
-    assert inherited_settings(folder, data=str(tmp_path), network=None)["image_size"] == 24
-    assert inherited_settings(folder / "weights.safetensors", data=None, network=None) == {}
+    assert inherited_settings(folder, {"data": str(tmp_path)})["image_size"] == 24
+    assert inherited_settings(folder / "weights.safetensors", {}) == {}
     config = RunConfig(data="digits", width=0.1, patience=3, epochs=4, extended_to=(6,), start_from="x", start_hash="y")
     (run / "run.toml").write_text(config.to_toml())
-    found = inherited_settings(run, data=None, network=None)
+    found = inherited_settings(run, {})
     assert RunConfig(**found) == RunConfig(data="digits", width=0.1, patience=3, epochs=4, network="fastnet")
     for missing in (tmp_path / "nowhere", tmp_path):
         with pytest.raises(InputError):
-            inherited_settings(missing, data=None, network=None)
+            inherited_settings(missing, {})
 
 
 def test_a_run_that_is_not_finished_has_no_weights(tmp_path):
     (tmp_path / "run.toml").write_text(RunConfig().to_toml())
     with pytest.raises(InputError, match="pass the folder of a finished run"):
-        inherited_settings(tmp_path, data=None, network=None)
+        inherited_settings(tmp_path, {})
 
 
 class Notes(Progress):

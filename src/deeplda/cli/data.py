@@ -47,7 +47,9 @@ def fetch_command(
 
 
 def check_command(
-    source: Annotated[str, Parameter(help="A known data set, a folder of images, a pack, a table, or an .npz file.")],
+    source: Annotated[
+        str, Parameter(help="A known data set, a folder of images, a pack, a table, an .npz file, or module.path:name.")
+    ],
     /,
     *,
     data_dir: DataDir = None,

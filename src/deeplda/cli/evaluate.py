@@ -15,6 +15,7 @@ from deeplda.formatting import counted, wilson_interval
 from deeplda.io import expanded
 from deeplda.printing import say, say_json
 from deeplda.training.config import RunConfig
+from deeplda.user_code import is_code
 
 if TYPE_CHECKING:
     from deeplda.data.sources import Labelled
@@ -27,7 +28,8 @@ def evaluate(
     data: Annotated[
         str | None,
         Parameter(
-            help="Other labelled data to score: a folder of images, a pack, a table, an .npz file, or a known data set."
+            help="Other labelled data to score: a folder of images, a pack, a table, an .npz file, a known data set, "
+            "or your own function as module.path:name. For a run on such a function, name it again."
         ),
     ] = None,
     /,
@@ -46,7 +48,8 @@ def evaluate(
 ) -> None:
     """Score every predictor of a trained model on one split of its data, or on other labelled data."""
     config = RunConfig.of(run)
-    if data is not None and split is not None:
+    is_own = data is None or (is_code(data) and data == config.data)
+    if not is_own and split is not None:
         raise InputError(f"--split {split} is a split of the run's own data: omit it, or omit {data}")
 
     from deeplda.device import pick_device
@@ -58,9 +61,10 @@ def evaluate(
     from deeplda.training.progress import Progress, TerminalProgress
 
     model = load(run, network=network, device=str(pick_device(device)))
-    if data is None:
-        found = _own_part(run, config, model, split or "test", data_dir)
+    if is_own:
+        found = _own_part(run, config, model, split or "test", data_dir, named=data)
     else:
+        assert data is not None
         found = _other_data(run, config, data, model, data_dir)
     uncalibrated = uncalibrated_note(model)
     for note in (*found.notes, *([uncalibrated] if uncalibrated else [])):
@@ -88,14 +92,19 @@ def evaluate(
         print_subclasses(by_subclass, augmented=named is not None)
 
 
-def _own_part(run: Path, config: RunConfig, model: Model, split: str, data_dir: Path | None) -> Labelled:
-    """Return one split of the data that a run was trained on, as far as it is still there."""
+def _own_part(
+    run: Path, config: RunConfig, model: Model, split: str, data_dir: Path | None, named: str | None
+) -> Labelled:
+    """Return one split of the data that a run was trained on, as far as it is still there.
+
+    If it is code, the user has to have `named` it.
+    """
     from deeplda.data.sources import Labelled
     from deeplda.training.preparation import noise_note, read_data
     from deeplda.training.run_folder import split_of, started_on
 
     moved = config if data_dir is None else config.model_copy(update={"data_dir": data_dir})
-    data = read_data(moved, split_of(run))
+    data = read_data(moved, split_of(run), named=named)
     changed = f"{config.data} has changed since {run} was trained"
     if data.table != model.card.table:
         raise InputError(f"{changed}: to score the model on all of its rows, run deeplda evaluate {run} {config.data}")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from deeplda.cli.shared_options import DataDir, InputPath, OutputPath, OwnNetwork, flag
+from deeplda.cli.shared_options import DataDir, InputPath, OutputPath, OwnData, OwnNetwork, flag
 from deeplda.errors import InputError
 from deeplda.printing import say
 
@@ -28,6 +28,7 @@ def report(
     ] = False,
     data_dir: DataDir = None,
     network: OwnNetwork = None,
+    data: OwnData = None,
 ) -> None:
     """Write an HTML page with the scores, curves and embedding of a run, or one that compares runs or a sweep."""
     if not runs:
@@ -49,11 +50,11 @@ def report(
     if figures and not single:
         raise InputError("--figures needs a single run: pass one run, or omit --figures")
     if single:
-        write_report(runs[0], output=output, figures=figures, data_dir=data_dir, network=network)
+        write_report(runs[0], output=output, figures=figures, data_dir=data_dir, network=network, named=data)
     else:
         records = [record for run in runs for record in (finished_trials(run) if is_sweep(run) else [read_record(run)])]
         title = Path(os.path.realpath(runs[0])).name if len(runs) == 1 else "Comparison"
-        file = write_comparison(title, records, file, unused=unnamed, data_dir=data_dir, network=network)
+        file = write_comparison(title, records, file, unused=unnamed, data_dir=data_dir, network=network, named=data)
     say(f"wrote {file}")
     if open_:
         import webbrowser

@@ -10,9 +10,10 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
-from deeplda.errors import InputError, code_not_run
+from deeplda.errors import InputError
 from deeplda.printing import say
 from deeplda.training.config import RunConfig
+from deeplda.user_code import require_named, short_name
 
 _RUNS = Path("runs")
 # Steps in an epoch, for a learning rate to show.
@@ -80,7 +81,7 @@ def chosen_run(
 
 
 def _candidates(settings: RunConfig) -> Iterator[Path]:
-    stem = f"{Path(settings.data).stem}-{settings.objective}"
+    stem = f"{Path(short_name(settings.data)).stem}-{short_name(settings.objective)}"
     yield _RUNS / stem
     yield from (_RUNS / f"{stem}-{number}" for number in count(2))
 
@@ -134,8 +135,7 @@ def _existing_settings(
     if not resume:
         raise InputError(f"{folder} already contains a run: pass --resume to resume it, or choose another --run folder")
     existing = RunConfig.read(folder / "run.toml")
-    if ":" in (existing.network or "") and settings.network != existing.network:
-        raise code_not_run(folder, str(existing.network), f"pass --network {existing.network}")
+    require_named(folder, dict(existing), dict(settings))
     is_longer = "epochs" in given and settings.epochs > existing.stretches[-1]
     allowed = {"epochs"} if is_longer or settings.epochs == existing.stretches[-1] else set()
     for name in sorted({*recipe, *given} - allowed):

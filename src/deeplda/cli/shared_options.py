@@ -41,13 +41,20 @@ OutputPath = Annotated[Path, Parameter(converter=_to_output)]
 
 DataSource = Annotated[
     str | None,
-    Parameter(help="A known data set, a folder of images, a pack, a table, or an .npz file. [default: digits]"),
+    Parameter(
+        help="A known data set, a folder of images, a pack, a table, an .npz file, or your own function as "
+        "module.path:name. [default: digits]"
+    ),
 ]
 DataDir = Annotated[InputPath | None, Parameter(help="Folder with the known data sets, if it has moved.")]
 FinishedRun = Annotated[InputPath, Parameter(help="Folder of a finished run.")]
 RunOrModel = Annotated[InputPath, Parameter(help="Folder of a finished run or a model.")]
 OwnNetwork = Annotated[
     str | None, Parameter(help="For a model with a custom network: the module.path:callable it was trained with.")
+]
+OwnData = Annotated[
+    str | None,
+    Parameter(name="--data", help="For a run on data from your own code: the module.path:name it was trained on."),
 ]
 Device = Annotated[str, Parameter(help="cpu, cuda, cuda:1, ...")]
 Recipe = Annotated[str | None, Parameter(help="Base settings: a recipe name or a TOML file.")]

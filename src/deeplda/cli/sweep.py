@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from cyclopts import Parameter
 
@@ -15,7 +15,8 @@ from deeplda.cli.shared_options import DataSource, Json, OutputPath, Quiet, Reci
 from deeplda.errors import InputError, StoppedError, TrainingError, code_not_run
 from deeplda.extras import require
 from deeplda.printing import say, say_json
-from deeplda.training.config import HOW_TO_RUN, LDA_OBJECTIVES, Objective, TrainConfig, merged, with_absolute_paths
+from deeplda.training.config import HOW_TO_RUN, LDA_OBJECTIVES, OBJECTIVES, TrainConfig, merged, with_absolute_paths
+from deeplda.user_code import CODE_SETTINGS, is_code, require_named
 
 if TYPE_CHECKING:
     from deeplda.experiments.sweep_definition import Grid, PaperTable, SweepDefinition, TrialSettings
@@ -58,7 +59,7 @@ def sweep(
     objectives: Annotated[
         str | None,
         Parameter(
-            help=f"Any of {', '.join(get_args(Objective))}. "
+            help=f"Any of {', '.join(OBJECTIVES)}, or your own as module.path:name. "
             "[default: the recipe's objective (lda without a recipe) and cce]"
         ),
     ] = None,
@@ -126,6 +127,9 @@ def sweep(
         )
     else:
         base = read_recipe(recipe) if recipe else _automatic(chosen)
+        objective = base.get("objective")
+        named = {"objective": objective} if objective in axes.get("objective", ()) else {}
+        require_named(recipe, merged(base, chosen), {**chosen, **named})
         definition = _grid(base, chosen, axes) if search is None else _search(base, chosen, axes, search)
     if folder is None:
         assert definition is not None
@@ -157,9 +161,9 @@ def given_axes(objectives: str | None, subclasses: str | None, alphas: str | Non
 
 
 def _objective(text: str) -> str:
-    if text not in get_args(Objective):
-        needed = ", ".join(get_args(Objective))
-        raise InputError(f"--objectives contains {text!r}, need any of {needed}: for example, --objectives lda,cce")
+    if text not in OBJECTIVES and not is_code(text):
+        need = f"any of {', '.join(OBJECTIVES)}, or your own as module.path:name"
+        raise InputError(f"--objectives contains {text!r}, need {need}: for example, --objectives lda,cce")
     return text
 
 
@@ -257,12 +261,15 @@ def _require_existing(folder: Path, network: object) -> None:
         do = "check the name; to start a new sweep, also name the data, as in deeplda sweep digits"
         raise InputError(f"{folder} is not a sweep folder (it has no {file.name}): {do}")
     there = SweepDefinition.read(file)
+    for setting, values in (*((name, [value]) for name, value in there.settings.items()), *there.axes()):
+        if setting in CODE_SETTINGS and setting != "network" and (code := next(filter(is_code, values), None)):
+            raise code_not_run(folder, str(code), "repeat the command that started the sweep", kind=setting)
     named = {str(there.settings.get("network"))}
     named |= {str(value) for axis, values in there.axes() if axis == "network" for value in values}
     allowed = set() if network is None else set(str(network).split(","))
     if strange := allowed - named:
         raise InputError(f"{folder} was not defined with the network {min(strange)}: omit it from --network")
-    code = sorted(name for name in named if ":" in name)
+    code = sorted(filter(is_code, named))
     if refused := [name for name in code if name not in allowed]:
         raise code_not_run(folder, refused[0], f"pass --network {','.join(code)}")
 
@@ -301,7 +308,7 @@ def _check(definition: SweepDefinition) -> None:
     from deeplda.training.preparation import check_settings, read_data
 
     config = next(definition.config(own) for own in definition.trials().values())
-    data = read_data(config)
+    data = read_data(config, named=config.data)
     require_validation(data)
     check_settings(config, data)
 

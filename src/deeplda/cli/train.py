@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,9 +22,11 @@ from deeplda.formatting import duration, flops
 from deeplda.io import expanded
 from deeplda.printing import say, say_json
 from deeplda.training.config import RunConfig, TrainConfig, merged, with_absolute_paths, without_effect
+from deeplda.user_code import code_options, require_named
 
 if TYPE_CHECKING:
     from deeplda.data.dataset import Data
+    from deeplda.training.loggers import LoggerBuilder
     from deeplda.training.metrics import SummaryRow
     from deeplda.training.parallel import World
     from deeplda.training.pipeline import Finished
@@ -49,6 +51,9 @@ def train(
     json_: Json = False,
     quiet: Quiet = False,
     tensorboard: Annotated[bool, flag("Also log each epoch for TensorBoard.")] = False,
+    logger: Annotated[
+        str | None, Parameter(help="Also log each epoch with your own code: module.path:name of a logger.")
+    ] = None,
     config: Annotated[TrainConfig, Parameter(name="*")] = TrainConfig(),  # noqa: B008  # frozen
 ) -> None:
     """Train a network and its predictors, select the best epoch by validation, and score it on the test set.
@@ -68,6 +73,7 @@ def train(
     chosen = {name: getattr(config, name) for name in config.model_fields_set}
     if data is not None:
         chosen["data"] = data
+    require_named(recipe, merged(base, chosen), chosen)
     automatic = Automatic(chosen, recipe, minutes, processes, started)
     is_there = resume and run is not None and (run / "run.toml").exists()
     inherited = {} if is_there else _inherited(merged(base, chosen))
@@ -76,7 +82,11 @@ def train(
         raise SystemExit(run_job(processes))
     stop_with_launcher()
 
+    from deeplda.training.loggers import TensorBoardLogger, find_logger
     from deeplda.training.parallel import joined_world
+
+    loggers: list[LoggerBuilder] = [TensorBoardLogger] if tensorboard else []
+    loggers += [find_logger(logger)] if logger else []
 
     with joined_world(settings.device) as world, ExitStack() as stack:
 
@@ -93,7 +103,7 @@ def train(
                 say(f"note: --{option} has no effect on training with {other} {value}", file=sys.stderr)
             if minutes is not None and not choice.is_new:
                 say(f"note: --minutes has no effect on {folder}, which was started before", file=sys.stderr)
-        progress = _progress(folder, silent=quiet or is_silent(), tensorboard=tensorboard and world.first)
+        progress = _progress(folder, loggers if world.first else [], silent=quiet or is_silent())
         complete = automatic.completion(folder, progress, world) if choice.epochs_are_open else None
         if choice.is_new and settings.network == "identity" and "lam" not in settings.model_fields_set:
             complete = _ridge_choice(progress)
@@ -103,8 +113,15 @@ def train(
     if not (folder / "report.html").exists():
         from deeplda.report.report_files import write_report, write_subclass_figures
 
-        write_subclass_figures(folder, progress, data=finished.data)
-        write_report(folder, network=settings.network, model=finished.model, data=finished.data, progress=progress)
+        write_subclass_figures(folder, progress, data=finished.data, named=settings.data)
+        write_report(
+            folder,
+            network=settings.network,
+            named=settings.data,
+            model=finished.model,
+            data=finished.data,
+            progress=progress,
+        )
     if json_:
         say_json({"run": str(folder), **finished.summary.model_dump(exclude_unset=True)})
     else:
@@ -131,14 +148,15 @@ def _inherited(given: Mapping[str, object]) -> dict[str, object]:
         return {}
     from deeplda.training.start_from import inherited_settings
 
-    return inherited_settings(expanded(start), data=given.get("data"), network=given.get("network"))
+    return inherited_settings(expanded(start), given)
 
 
-def _progress(folder: Path, *, silent: bool, tensorboard: bool) -> Progress:
-    from deeplda.training.progress import Progress, TensorBoardProgress, TerminalProgress
+def _progress(folder: Path, loggers: Sequence[LoggerBuilder], *, silent: bool) -> Progress:
+    from deeplda.training.loggers import LoggedProgress
+    from deeplda.training.progress import Progress, TerminalProgress
 
     shown = Progress() if silent else TerminalProgress()
-    return TensorBoardProgress(folder / "tensorboard", shown) if tensorboard else shown
+    return LoggedProgress(folder, loggers, shown) if loggers else shown
 
 
 def _train(
@@ -161,7 +179,7 @@ def _train(
         try:
             return run_to_end(settings, folder, progress, stop, world=world, new_id=choice.new_id, complete=complete)
         except StoppedError as error:
-            command = f"deeplda train --resume --run {folder}{_network_option(settings)}"
+            command = f"deeplda train{code_options(dict(settings))} --resume --run {folder}"
             raise StoppedError(f"{error}; to resume: {command}") from None
 
 
@@ -178,11 +196,6 @@ def _changes_since(folder: Path, settings: RunConfig) -> str | None:
         return str(error)
 
 
-def _network_option(settings: RunConfig) -> str:
-    """Return the option that permits a custom network to be run again."""
-    return f" --network {settings.network}" if ":" in (settings.network or "") else ""
-
-
 def _print_summary(folder: Path, summary: SummaryRow, settings: RunConfig) -> None:
     from deeplda.cli.terminal import print_scores
     from deeplda.training.metrics import Scores
@@ -197,6 +210,6 @@ def _print_summary(folder: Path, summary: SummaryRow, settings: RunConfig) -> No
     chosen = f"selected epoch {summary.best_epoch} of {summary.epochs} ({reason}); {duration(summary.seconds)}{compute}"
     say(chosen if summary.epochs else "the predictors were fitted without training")
     say(f"the run is in {folder}, and its report is {folder / 'report.html'}; next:")
-    say(f"  deeplda evaluate {folder}{_network_option(settings)}")
+    say(f"  deeplda evaluate {folder}{code_options(dict(settings), ('data', 'network'))}")
     files = "NEW-ROWS.csv --csv" if table_format(settings.data) else "FILES-OR-FOLDERS..."
-    say(f"  deeplda predict {folder} {files}{_network_option(settings)}")
+    say(f"  deeplda predict {folder} {files}{code_options(dict(settings), ('network',))}")

@@ -42,9 +42,18 @@ def discriminant_eigenvalues(
     """Return the valid eigenvalues v of S_B e = v S'_W e: the top min(d, C - 1), ascending, float64.
 
     Each is the ratio of between-class to within-class variance along one discriminant direction. The options are the
-    same as in `DeepLDALoss`. The result has no gradient; use `DeepLDALoss` for training.
+    same as in `DeepLDALoss`. The result has no gradient, so features that require one are rejected, except in
+    `torch.no_grad()`. To maximise a function of the eigenvalues, pass it to `DeepLDALoss` as the statistic.
     Raises ValueError or TypeError if an option or the batch is invalid.
     """
+    if getattr(features, "requires_grad", False) and torch.is_grad_enabled():
+        raise ValueError(
+            got(
+                "features is a tensor that requires a gradient",
+                need="one that does not, because the eigenvalues have no gradient",
+                do="pass features.detach(); to train on f(eigenvalues), use DeepLDALoss(statistic=f)",
+            )
+        )
     check_regularisation(alpha, lam, scatter, class_weight)
     parents = checked_parents(parents, scatter)
     features, labels, weights = weighted_samples(features, labels, sample_weight)

@@ -64,14 +64,37 @@ def read_npz(path: Path, *, test_alone: bool = False) -> Source:
         if name not in arrays:
             do = "write the file with np.savez(path, x_train=..., y_train=...)"
             raise InputError(f"{path} has no {name}", need="x_train and y_train", do=do)
-    names, labels = _read_labels(path, arrays)
-    present = [part for part in _PARTS if f"x_{part}" in arrays or part in labels]
-    parts = {part: _part(path, part, arrays, labels) for part in present}
-    shapes = {part: samples.inputs.shape[1:] for part, samples in parts.items()}
-    for part, shape in shapes.items():
-        if shape != shapes["train"]:
-            raise _wrong(path, f"x_{part} has samples of shape {shape}", f"{shapes['train']}, as in x_train")
-    return Source(path.stem, parts["train"], names, val=parts.get("val"), test=parts.get("test"))
+    return source_of_arrays(str(path), path.stem, arrays)
+
+
+def source_of_arrays(
+    origin: str, name: str, arrays: dict[str, NDArray[Any]], do: str = "write the file again"
+) -> Source:
+    """Return arrays with the names and contents that `read_npz` describes as a source.
+
+    Args:
+        origin: where they come from, for messages.
+        name: the name of the source.
+        do: the advice in messages.
+
+    Raises InputError if their contents have any other form.
+    """
+    try:
+        names, labels = _read_labels(arrays)
+        present = [part for part in _PARTS if f"x_{part}" in arrays or part in labels]
+        parts = {part: _part(part, arrays, labels) for part in present}
+        shapes = {part: samples.inputs.shape[1:] for part, samples in parts.items()}
+        for part, shape in shapes.items():
+            if shape != shapes["train"]:
+                raise _WrongArrayError(f"x_{part} has samples of shape {shape}", f"{shapes['train']}, as in x_train")
+    except _WrongArrayError as error:
+        found, need = error.args
+        raise InputError(f"{origin}: {found}", need=need, do=do) from None
+    return Source(name, parts["train"], names, val=parts.get("val"), test=parts.get("test"))
+
+
+class _WrongArrayError(Exception):
+    """An array cannot be used; the arguments are what was found and what is needed."""
 
 
 def read_npz_samples(path: Path) -> dict[str, Inputs]:
@@ -149,29 +172,29 @@ def _checked_size(path: Path, archive: zipfile.ZipFile, name: str) -> int:
     return max(size, 4 * math.prod(shape)) if len(shape) == 2 else size
 
 
-def _part(path: Path, part: str, arrays: dict[str, NDArray[Any]], labels: dict[str, Labels]) -> Part:
+def _part(part: str, arrays: dict[str, NDArray[Any]], labels: dict[str, Labels]) -> Part:
     if f"x_{part}" not in arrays or part not in labels:
-        raise _wrong(path, f"the file has only one of x_{part} and y_{part}", "both")
-    inputs = _inputs(path, f"x_{part}", arrays[f"x_{part}"])
+        raise _WrongArrayError(f"the file has only one of x_{part} and y_{part}", "both")
+    inputs = _inputs(f"x_{part}", arrays[f"x_{part}"])
     if len(inputs) != len(labels[part]) or not len(inputs):
         found = f"x_{part} has {len(inputs):,} samples and y_{part} has {len(labels[part]):,} labels"
-        raise _wrong(path, found, "as many labels as samples, and at least one of each")
+        raise _WrongArrayError(found, "as many labels as samples, and at least one of each")
     return Part(inputs, labels[part])
 
 
-def _inputs(path: Path, name: str, array: NDArray[Any]) -> Inputs:
+def _inputs(name: str, array: NDArray[Any]) -> Inputs:
     if array.ndim == 2 and array.shape[1]:
         if array.dtype.kind not in "biuf":
-            raise _wrong(path, f"{name} has dtype {array.dtype}", "numbers")
+            raise _WrongArrayError(f"{name} has dtype {array.dtype}", "numbers")
         with np.errstate(over="ignore"):  # overflow produces infinity, which is rejected below
             rows: NDArray[np.float32] = np.ascontiguousarray(array, dtype=np.float32)
         if not np.isfinite(rows).all():
-            raise _wrong(path, f"{name} has values that are not finite in float32", "finite numbers")
+            raise _WrongArrayError(f"{name} has values that are not finite in float32", "finite numbers")
         return rows
     if array.ndim not in (3, 4) or 0 in array.shape[1:]:
-        raise _wrong(path, f"{name} has shape {array.shape}", "N x features, N x H x W or N x C x H x W")
+        raise _WrongArrayError(f"{name} has shape {array.shape}", "N x features, N x H x W or N x C x H x W")
     if array.dtype != np.uint8:
-        raise _wrong(path, f"{name} has dtype {array.dtype}", "uint8 for images, in the range 0..255")
+        raise _WrongArrayError(f"{name} has dtype {array.dtype}", "uint8 for images, in the range 0..255")
     if array.ndim == 3:
         array = array[:, None]
     elif array.shape[3] in (1, 3) and array.shape[1] not in (1, 3):
@@ -179,28 +202,28 @@ def _inputs(path: Path, name: str, array: NDArray[Any]) -> Inputs:
     return np.ascontiguousarray(array)
 
 
-def _read_labels(path: Path, arrays: dict[str, NDArray[Any]]) -> tuple[tuple[str, ...], dict[str, Labels]]:
+def _read_labels(arrays: dict[str, NDArray[Any]]) -> tuple[tuple[str, ...], dict[str, Labels]]:
     """Return the class names, and the labels of each split as indices into them."""
     given = {part: arrays[f"y_{part}"] for part in _PARTS if f"y_{part}" in arrays}
     for part, labels in given.items():
         kind = "strings" if labels.dtype.kind == "U" else "integers"
         if labels.ndim != 1 or labels.dtype.kind not in "iuU":
             found = f"y_{part} has dtype {labels.dtype} and shape {labels.shape}"
-            raise _wrong(path, found, "integers or strings of shape (N,)")
+            raise _WrongArrayError(found, "integers or strings of shape (N,)")
         if (given["train"].dtype.kind == "U") != (kind == "strings"):
-            raise _wrong(path, f"y_{part} contains {kind}, unlike y_train", "the same kind of labels in all splits")
+            raise _WrongArrayError(f"y_{part} contains {kind}, unlike y_train", "the same kind of labels in all splits")
         if kind == "integers" and len(labels) and labels.min() < 0:
-            raise _wrong(path, f"y_{part} has the label {labels.min()}", "non-negative labels")
+            raise _WrongArrayError(f"y_{part} has the label {labels.min()}", "non-negative labels")
     values: list[Any] = np.unique(given["train"]).tolist()
     names = tuple(map(str, values))
     if "class_names" in arrays:
-        names = _class_names(path, arrays["class_names"])
+        names = _class_names(arrays["class_names"])
         values = list(names) if given["train"].dtype.kind == "U" else list(range(len(names)))
     number = {value: index for index, value in enumerate(values)}
     for part, labels in given.items():
         if unknown := [value for value in np.unique(labels).tolist() if value not in number]:
             need = "labels covered by class_names" if "class_names" in arrays else "labels that occur in y_train"
-            raise _wrong(path, f"y_{part} has the label {unknown[0]}", need)
+            raise _WrongArrayError(f"y_{part} has the label {unknown[0]}", need)
     return names, {part: _numbered(labels, number) for part, labels in given.items()}
 
 
@@ -209,10 +232,10 @@ def _numbered(labels: NDArray[Any], number: dict[Any, int]) -> Labels:
     return np.array([number[value] for value in values.tolist()], dtype=np.int64)[indices]
 
 
-def _class_names(path: Path, array: NDArray[Any]) -> tuple[str, ...]:
+def _class_names(array: NDArray[Any]) -> tuple[str, ...]:
     if array.dtype.kind != "U" or array.ndim != 1 or len(set(array.tolist())) != len(array):
         found = f"class_names has dtype {array.dtype} and shape {array.shape}"
-        raise _wrong(path, found, "distinct names, as strings of shape (C,)")
+        raise _WrongArrayError(found, "distinct names, as strings of shape (C,)")
     return tuple(array.tolist())
 
 

@@ -37,6 +37,7 @@ from deeplda.extras import require
 from deeplda.formatting import counted
 from deeplda.io import expanded
 from deeplda.memory import TooLargeError, require_memory
+from deeplda.user_code import is_code
 
 if TYPE_CHECKING:
     from deeplda.data.table_encoding import TableEncoder
@@ -63,7 +64,8 @@ def load_data(
 
     Args:
         source: a known name (`KNOWN`), a folder of images, a pack, a table (a .csv, .tsv, .parquet, .feather or .arrow
-            file), or an .npz file. A known name takes precedence over a folder of the same name; write ./digits for the
+            file), an .npz file, or a function of your own as "module.path:name", which is imported and called
+            (`read_own`). A known name takes precedence over a folder of the same name; write ./digits for the
             folder. The images of a pack stay in its file.
         data_dir: the folder that contains the known data sets. The default is the environment variable DEEPLDA_DATA
             or, if it is not set, the user's cache folder.
@@ -187,7 +189,7 @@ def outline_images(source: str | Path) -> ImageOutline | None:
 
 
 def find_source(source: str | Path) -> str | Path:
-    """Return a known name unchanged, or the path of an existing folder, pack, table or .npz file.
+    """Return a known name or "module.path:name" unchanged, or the path of a folder, pack, table or .npz file.
 
     Raises InputError otherwise.
     """
@@ -198,7 +200,9 @@ def find_source(source: str | Path) -> str | Path:
         return path
     if path.is_file():
         raise InputError(f"{source} is a file, need a folder of images, a pack, a table ({READABLE}) or an .npz file")
-    need = "a known name, a folder, a pack, a table or an .npz file"
+    if is_code(source):
+        return source
+    need = "a known name, a folder, a pack, a table, an .npz file or a function as module.path:name"
     raise InputError(f"{source} does not exist", need=need, do=nearest_known(str(source)))
 
 
@@ -249,6 +253,10 @@ def read_source(source: str | Path, data_dir: Path | None, options: FolderOption
         raise InputError(f"target is {target!r}, but {source} is not a table: omit it")
     if found == "digits":
         return read_digits()
+    if is_code(found):
+        from deeplda.data.own_source import read_own
+
+        return read_own(found)
     if isinstance(found, str):
         return _read_known(found, data_dir)
     if not found.is_dir():
@@ -347,14 +355,17 @@ def check_data(source: str | Path, data_dir: Path | None = None) -> list[FileChe
     found = find_source(source)
     if found == "digits":
         return [FileCheck(Path("digits"), "bundled with scikit-learn", True)]
-    if isinstance(found, str):
+    if isinstance(found, str) and not is_code(found):
         return _check_known(found, data_dir)
     try:
+        if is_code(found):
+            return _check_samples(found)
+        assert isinstance(found, Path)
         if is_pack(found):
             return _check_pack(found)
-        return _check_folder(found) if found.is_dir() else _check_file_of_samples(found)
+        return _check_folder(found) if found.is_dir() else _check_samples(found)
     except (InputError, OSError) as error:
-        return [FileCheck(found, str(error), False)]
+        return [FileCheck(Path(found), str(error), False)]
 
 
 def source_changes(source: str | Path, stored: StoredSplit) -> str | None:
@@ -447,9 +458,9 @@ def _check_pack(path: Path) -> list[FileCheck]:
     return rows + broken
 
 
-def _check_file_of_samples(path: Path) -> list[FileCheck]:
-    source = read_source(path, None, FolderOptions())
+def _check_samples(place: str | Path) -> list[FileCheck]:
+    source = read_source(place, None, FolderOptions())
     shape = " x ".join(map(str, source.train.inputs.shape[1:]))
     parts = {"train": source.train, "val": source.val, "test": source.test}
     counts = {name: counted(len(part), "sample") for name, part in parts.items() if part is not None}
-    return [FileCheck(path, f"{name}: {count} of {shape}", True) for name, count in counts.items()]
+    return [FileCheck(Path(place), f"{name}: {count} of {shape}", True) for name, count in counts.items()]

@@ -17,7 +17,7 @@ from deeplda.formatting import counted, points
 from deeplda.io import read_small
 from deeplda.output_folder import OutputFolder
 from deeplda.printing import as_csv
-from deeplda.training.config import HOW_TO_RUN, LDA_OBJECTIVES, Objective, RunConfig
+from deeplda.training.config import HOW_TO_RUN, LDA_OBJECTIVES, RunConfig
 from deeplda.training.metrics import EpochRow, Scores, SummaryRow
 from deeplda.training.run_folder import has_model, read_metrics, recorded_summary
 
@@ -48,9 +48,10 @@ class RunGroup:
     """All runs that differ only in their seed.
 
     Attributes:
-        objective: "cce", "gce" and "joint" as chosen; for the paper's statistic, "rdlda" if alpha is below 1 and "dlda"
-            if it is 1; otherwise "lda". This depends only on what was optimised, not on the name used to choose it.
-        alpha, statistic: None for cross-entropy and generalised cross-entropy.
+        objective: "cce", "gce", "joint" and "module.path:name" as chosen; for the paper's statistic, "rdlda" if alpha
+            is below 1 and "dlda" if it is 1; otherwise "lda". This depends only on what was optimised, not on the name
+            used to choose it.
+        alpha, statistic: None for objectives without an LDA loss.
         other: further settings that differ between the sweep's trials.
         validation: the primary predictor's accuracy by seed; model selection uses only this.
         test: accuracy by predictor, then by seed; "NAME mirrored" and "NAME views" are with test-time
@@ -60,7 +61,7 @@ class RunGroup:
         runs: run folders by seed.
     """
 
-    objective: Objective
+    objective: str
     alpha: float | None
     statistic: str | None
     subclasses: int | str
@@ -81,7 +82,9 @@ class RunGroup:
             "rdlda": "RDLDA",
             "lda": f"LDA {self.statistic}",
         }
-        label = names[self.objective] + ("" if self.alpha in (None, 1) else f" alpha={self.alpha:g}")
+        label = names.get(self.objective, self.objective) + (
+            "" if self.alpha in (None, 1) else f" alpha={self.alpha:g}"
+        )
         axes = {"k": self.subclasses, **self.other} if self.subclasses != 1 else self.other
         values = (f"{key}={value:.3g}" if isinstance(value, float) else f"{key}={value}" for key, value in axes.items())
         return ", ".join([label, *values])
@@ -289,9 +292,9 @@ def _empty_group(trial: _FinishedTrial) -> RunGroup:
     config = trial.config
     if config.objective not in LDA_OBJECTIVES:
         return RunGroup(config.objective, None, None, config.subclasses, trial.other)
-    objective: Objective = config.objective
+    objective = config.objective
     if objective != "joint":
-        papers: Objective = "dlda" if config.alpha == 1 else "rdlda"
+        papers = "dlda" if config.alpha == 1 else "rdlda"
         objective = papers if config.statistic == "smallest" else "lda"
     return RunGroup(objective, config.alpha, config.statistic, config.subclasses, trial.other)
 

@@ -24,13 +24,14 @@ from deeplda.training.config import (
     unused_settings,
     with_absolute_paths,
 )
+from deeplda.user_code import is_code
 
 # More than anyone would run. A few lines of TOML can define more trials than fit in memory.
 _MOST_TRIALS = 100_000
 # Most file systems limit names to 255 bytes.
 _LONGEST_NAME = 200
 # Axes that an objective does not have, besides settings without effect: dlda has alpha 1, and the opponents of LDA are
-# trained once, on classes.
+# trained once, on classes. For an objective of the user's, alpha would only change the predictors.
 _WITHOUT_AXES: dict[object, set[str]] = {"dlda": {"alpha"}, "cce": {"subclasses"}, "gce": {"subclasses"}}
 
 # The paper's results tables by their data, and the scales at which they are defined; see paper_tables/.
@@ -202,7 +203,9 @@ class SweepDefinition(BaseModel):
             objectives = [name for name in objectives if name != "dlda"]
         inner = [name for name in grid if name not in ("objective", "seed")]
         for objective in objectives:
-            without = unused_settings(objective) | _WITHOUT_AXES.get(objective, set())
+            without = unused_settings(objective) | _WITHOUT_AXES.get(
+                objective, {"alpha"} if is_code(objective) else set()
+            )
             axes = [name for name in inner if name not in without]
             for values in product(*(grid[name] for name in axes)):
                 yield {"objective": objective, **dict(zip(axes, values, strict=True)), "seed": seed}

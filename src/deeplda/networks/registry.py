@@ -5,14 +5,9 @@ To add a built-in network, write a builder with the signature of `NetworkBuilder
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
-from operator import attrgetter
-from pathlib import Path
 from typing import Any, Protocol, TypedDict, Unpack, runtime_checkable
 
 from torch import Tensor, nn
@@ -25,6 +20,7 @@ from deeplda.networks.inspection import outline, output_width
 from deeplda.networks.layers import Head, check_embedding_dim
 from deeplda.networks.small import MLP, ConvNetSmall
 from deeplda.networks.whitened_output import Outputs
+from deeplda.user_code import find_code, importable_here, is_code
 
 
 class NetworkBuilder(Protocol):
@@ -101,7 +97,7 @@ def build_network(
     memory; nothing is allocated in that case. The size of your own network is not checked in advance, because only its
     code knows it. Errors raised by your own callable are passed on.
     """
-    if ":" in name:
+    if is_code(name):
         for option in ("head", "logit_scale", "outputs", "hidden_layer_sizes", "dropout"):
             default = 1 if option == "logit_scale" else None
             if (given := options.get(option, default)) != default:
@@ -119,7 +115,7 @@ def check_network(
     A built-in network is built on the meta device only, without allocating memory. A network of your own is built and
     discarded.
     """
-    build = build_network if ":" in name else outline_network
+    build = build_network if is_code(name) else outline_network
     build(name, sample_shape, embedding_dim, **options)
 
 
@@ -182,7 +178,7 @@ def build_user_network(name: str, sample_shape: tuple[int, ...], embedding_dim: 
     are passed on.
     """
     check_embedding_dim(embedding_dim)
-    with _current_directory_importable():
+    with importable_here():
         builder = _find(name)
         network = builder(sample_shape, embedding_dim, **_width_option(builder, name, width))
     if not isinstance(network, nn.Module):
@@ -198,39 +194,8 @@ def build_user_network(name: str, sample_shape: tuple[int, ...], embedding_dim: 
     return network.float()
 
 
-@contextmanager
-def _current_directory_importable() -> Iterator[None]:
-    """Put the current directory first on the import path, as `python -m` does but an installed command does not."""
-    here = str(Path.cwd())
-    sys.path.insert(0, here)
-    # Otherwise, a file written a moment ago (in a notebook, for example) might not be found.
-    importlib.invalidate_caches()
-    try:
-        yield
-    finally:
-        # Remove only our entry: the user's module may have added entries itself.
-        with suppress(ValueError):
-            sys.path.remove(here)
-
-
 def _find(name: str) -> Callable[..., Any]:
-    module_name, _, attribute = name.partition(":")
-    if not (module_name and attribute) or module_name.startswith("."):
-        raise InputError(f"network is {name!r}", need="module.path:callable", do="for example, my_networks:build")
-    # Importing runs the user's file, which can raise anything; the cause stays attached for debugging.
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:
-        raise InputError(
-            f"module {module_name!r} cannot be imported ({type(error).__name__}: {error})",
-            need=f"a module in the current directory ({Path.cwd()}) or an installed one",
-            do="check the name, and check that Python can import the module",
-        ) from error
-    try:
-        found = attrgetter(attribute)(module)
-    except AttributeError:
-        where = f"module {module_name} ({getattr(module, '__file__', None) or 'built in'})"
-        raise InputError(f"{where} has no {attribute!r}: check the spelling") from None
+    found = find_code(name, "network")
     # A network is also callable, but calling it would compute embeddings.
     if isinstance(found, nn.Module) or not callable(found):
         raise InputError(

@@ -121,7 +121,7 @@ def few_steps(run: RunHistory) -> Finding | None:
 
 
 def worse_than_chance(run: RunHistory) -> Finding | None:
-    if run.discriminant or run.groups is None or _short(run):
+    if not run.is_entropy or run.groups is None or _short(run):
         return None
     loss, chance = run.epochs[-1].loss, run.chance_loss
     if loss <= 1.05 * chance:
@@ -135,6 +135,8 @@ def worse_than_chance(run: RunHistory) -> Finding | None:
 
 def no_progress(run: RunHistory) -> Finding | None:
     """Report training batches that are poorly separated and hardly improved during training."""
+    if not run.discriminant and not run.is_entropy:
+        return None
     best = max(run.separation)
     poor = best < (1 if run.discriminant else -0.5 * run.chance_loss)
     if _short(run) or not poor or best - min(run.separation) > 0.1:
@@ -390,7 +392,9 @@ def _training_accuracy(run: RunHistory) -> tuple[float, str]:
     smallest eigenvalue as v; with fewer than C - 1 eigenvalues it is 0. Without an LDA loss, it is the probability of
     the true class that the loss stands for, which for cross-entropy is the geometric mean.
     """
-    if not run.discriminant:
+    if not run.discriminant and not run.is_entropy:
+        return 0.0, ""
+    if run.is_entropy:
         loss = median(row.loss for row in run.epochs[-run.third :])
         return run.probability(loss), f"The training loss is {loss:.2g}"
     smallest = median(found[0] for found in run.eigenvalues[-run.third :])

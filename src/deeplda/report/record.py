@@ -163,6 +163,7 @@ def inspect_run(
     points: int = 10_000,
     data_dir: Path | None = None,
     network: str | None = None,
+    named: str | None = None,
     model: Model | None = None,
     data: Data | None = None,
 ) -> InspectedRun:
@@ -172,6 +173,7 @@ def inspect_run(
         points: maximum number of test samples shown; a larger test set is subsampled, stratified by class.
         data_dir: the folder that contains the known data sets, if it has moved.
         network: the code of a custom network, as in `load`.
+        named: the data that the user named, as in `read_data`.
         model, data: the run's model and data (labelled with classes, not subclasses) if they are already in memory;
             by default, they are read from disk.
 
@@ -183,12 +185,17 @@ def inspect_run(
     model = load(folder, network=network) if model is None else model
     if data is not None:
         return _inspect(record, model, data, points)
-    data = read_data(_with_data_dir(record.config, data_dir), split_of(folder))
+    data = read_data(_with_data_dir(record.config, data_dir), split_of(folder), named=named)
     return replace(_inspect(record, model, data, points), notes=data.notes)
 
 
 def inspect_runs(
-    records: Sequence[RunRecord], *, points: int, data_dir: Path | None = None, network: str | None = None
+    records: Sequence[RunRecord],
+    *,
+    points: int,
+    data_dir: Path | None = None,
+    network: str | None = None,
+    named: str | None = None,
 ) -> list[InspectedRun]:
     """Inspect several runs as `inspect_run` does. If consecutive runs use the same data, it is read only once."""
     found: list[InspectedRun] = []
@@ -198,7 +205,7 @@ def inspect_runs(
         # Runs on a folder that has changed in between have the same settings but other splits.
         source = (record.environment.data_fingerprint, *(getattr(config, name) for name in DATA_SETTINGS))
         if source != before:
-            data, before = read_data(config, split_of(record.path)), source
+            data, before = read_data(config, split_of(record.path), named=named), source
         found.append(_inspect(record, load(record.path, network=network), data, points))
     return found
 

@@ -43,6 +43,7 @@ def write_report(
     figures: bool = False,
     data_dir: Path | None = None,
     network: str | None = None,
+    named: str | None = None,
     model: Model | None = None,
     data: Data | None = None,
     progress: Progress | None = None,
@@ -51,7 +52,7 @@ def write_report(
 
     Args:
         figures: also write figures as PNG and SVG to figures/ in the run folder.
-        data_dir, network, model, data: see `inspect_run`.
+        data_dir, network, named, model, data: see `inspect_run`.
         progress: receives progress reports; by default, they are shown in the terminal.
 
     Raises the same errors as `inspect_run`.
@@ -59,7 +60,7 @@ def write_report(
     progress = progress or TerminalProgress()
     file = output or folder / "report.html"
     with progress.status(f"writing the report on {folder}"):
-        run = inspect_run(folder, data_dir=data_dir, network=network, model=model, data=data)
+        run = inspect_run(folder, data_dir=data_dir, network=network, named=named, model=model, data=data)
         for note in run.notes:
             progress.note(note)
         if output is None:
@@ -81,6 +82,7 @@ def write_comparison(
     unused: bool = False,
     data_dir: Path | None = None,
     network: str | None = None,
+    named: str | None = None,
 ) -> Path:
     """Write a comparison of several runs to `output` and return its path.
 
@@ -94,7 +96,7 @@ def write_comparison(
         best = [group.runs[0] for group in groups[:MOST_DRAWN]]
         # Published results have no models, and so no embeddings to draw.
         best = best if all(has_model(run.path) for run in best) else []
-        drawn = inspect_runs(best, points=_POINTS_COMPARED, data_dir=data_dir, network=network)
+        drawn = inspect_runs(best, points=_POINTS_COMPARED, data_dir=data_dir, network=network, named=named)
         page = comparison_page(title, groups, drawn)
         with OutputFolder.open(output.parent) as folder:
             if unused:
@@ -103,12 +105,15 @@ def write_comparison(
     return output
 
 
-def write_subclass_figures(folder: Path, progress: Progress, data: Data | None = None) -> list[Path]:
+def write_subclass_figures(
+    folder: Path, progress: Progress, data: Data | None = None, named: str | None = None
+) -> list[Path]:
     """Draw the subclasses of a run, save the figures in its figures/ folder and return the PNG files.
 
     The files are reconstructions.png and, for each class, subclasses-INDEX-CLASS.png. Nothing is drawn for tabular
     data, or if the classes were not split in the embedding of an autoencoder. `data` is labelled with classes; by
-    default, it is read from disk. Raises InputError if the run's autoencoder or subclasses are damaged.
+    default, it is read from disk, with `named` as in `read_data`. Raises InputError if the run's autoencoder or
+    subclasses are damaged.
     """
     from deeplda.report import figures
     from deeplda.training.autoencoder_stage import SampleAutoencoder
@@ -117,7 +122,7 @@ def write_subclass_figures(folder: Path, progress: Progress, data: Data | None =
     config = RunConfig.read(folder / "run.toml")
     if config.subclasses == 1 or not (folder / "autoencoder").exists():
         return []
-    data = data or read_data(config, split_of(folder))
+    data = data or read_data(config, split_of(folder), named=named)
     if not data.images:
         return []
     clusters = read_clusters(folder / "subclasses", None, data)

@@ -10,6 +10,7 @@ from functools import cached_property
 
 from deeplda.training.config import LDA_OBJECTIVES, RunConfig
 from deeplda.training.metrics import EpochRow, Row, Scores, SummaryRow
+from deeplda.user_code import is_code
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,11 @@ class RunHistory:
     def discriminant(self) -> bool:
         """Whether the objective has an LDA loss, unlike (generalised) cross-entropy."""
         return self.config.objective in LDA_OBJECTIVES and all(row.eigenvalues is not None for row in self.epochs)
+
+    @property
+    def is_entropy(self) -> bool:
+        """Whether the loss is (generalised) cross-entropy, which tells the probability of the true class."""
+        return not self.discriminant and not is_code(self.config.objective)
 
     @property
     def groups(self) -> int | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from deeplda.formatting import counted, flops
 from deeplda.training.config import RunConfig
+from deeplda.user_code import code_options, is_code
 
 if TYPE_CHECKING:
     from deeplda.report.record import Environment, RunRecord
@@ -36,6 +37,8 @@ def objective_name(config: RunConfig) -> str:
         return f"generalised cross-entropy, q {config.gce_q:g}{subclasses}"
     if config.stretches[-1] == 0:
         return f"LDA without training{subclasses}"
+    if is_code(config.objective):
+        return f"objective {config.objective}{subclasses}"
     name = "deep LDA" if config.alpha == 1 else f"regularised deep LDA, alpha {config.alpha:g}"
     joint = f"cross-entropy + {config.lda_weight:g} x " if config.objective == "joint" else ""
     return f"{joint}{name}, {config.statistic} statistic{subclasses}"
@@ -61,7 +64,7 @@ def command(config: RunConfig, run: Path) -> str:
     """Return the command that repeats the run in a new folder."""
     if config.start_from is not None or config.extended_to is not None:
         # No options can express these settings completely.
-        return shlex.join(["deeplda", "train", "--recipe", str(run / "run.toml")])
+        return shlex.join(["deeplda", "train", "--recipe", str(run / "run.toml")]) + code_options(dict(config))
     words = ["deeplda", "train", config.data]
     for name, value in chosen_settings(config).items():
         words.append(f"--{name.replace('_', '-')}")

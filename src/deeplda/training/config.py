@@ -7,23 +7,33 @@ import math
 from collections.abc import Collection, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from deeplda.batch_rule import SamplerName
 from deeplda.core.options import (
+    STATISTICS,
     ClassWeight,
     Scatter,
-    StatisticName,
     check_regularisation,
     check_statistic,
     checked_parents,
 )
 from deeplda.errors import InputError
 from deeplda.io import expanded, is_text, read_toml
+from deeplda.user_code import is_code
 
 Objective = Literal["lda", "rdlda", "dlda", "cce", "gce", "joint"]
+OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 SubclassBetween = Literal["all", "classes"]
 # The objectives with an LDA loss, and those whose outputs are class scores for softmax; joint has both.
 LDA_OBJECTIVES: tuple[Objective, ...] = ("lda", "rdlda", "dlda", "joint")
@@ -40,13 +50,17 @@ OBJECTIVE_DEFAULTS: dict[str, dict[str, float | str]] = {
 HOW_TO_RUN = {"data_dir", "device", "checkpoint_seconds", "skip_unreadable", "strict"}
 
 _AUTOENCODER_SETTINGS = ("autoencoder_epochs", "autoencoder_optimizer", "autoencoder_learning_rate")
+# Stands for any "module.path:name" among the values of a setting.
+_CODE = "module.path:name"
 # (setting, values, others): if the setting has one of the values, the others have no effect.
 _WITHOUT_EFFECT: tuple[tuple[str, tuple[object, ...], tuple[str, ...]], ...] = (
-    ("objective", ("lda", "rdlda", "dlda", "gce"), ("label_smoothing",)),
-    ("objective", ("lda", "rdlda", "dlda", "cce", "gce"), ("lda_weight",)),
-    ("objective", ("lda", "rdlda", "dlda", "cce", "joint"), ("gce_q",)),
-    ("statistic", ("wilks", "pillai", "hotelling"), ("epsilon",)),
+    ("objective", ("lda", "rdlda", "dlda", "gce", _CODE), ("label_smoothing",)),
+    ("objective", ("lda", "rdlda", "dlda", "cce", "gce", _CODE), ("lda_weight",)),
+    ("objective", ("lda", "rdlda", "dlda", "cce", "joint", _CODE), ("gce_q",)),
+    ("statistic", ("wilks", "pillai", "hotelling", _CODE), ("epsilon",)),
     ("objective", ("cce", "gce"), LDA_SETTINGS),
+    # The other LDA settings also define the predictors on an embedding.
+    ("objective", (_CODE,), ("statistic", "epsilon")),
     ("optimizer", ("sgd",), ("filter_learning_rate",)),
     ("schedule", ("one-cycle", "linear"), ("halve_every",)),
     ("flip", (False,), ("flip_order",)),
@@ -60,6 +74,17 @@ _WITHOUT_EFFECT: tuple[tuple[str, tuple[object, ...], tuple[str, ...]], ...] = (
 # The upper bound is far above any useful value and keeps integers within the 64 bits of TOML and torch.
 Whole = Annotated[int, Field(lt=2**31)]
 Rate = Annotated[float, Field(gt=0, le=1e6)]
+
+
+def _named(choices: tuple[str, ...]) -> AfterValidator:
+    """Return a check that a setting is one of these names or "module.path:name"."""
+
+    def check(name: str) -> str:
+        if name not in choices and not is_code(name):
+            raise ValueError(f"need one of {', '.join(choices)}, or your own as module.path:name")
+        return name
+
+    return AfterValidator(check)
 
 
 class _Settings(BaseModel):
@@ -80,18 +105,21 @@ class _Settings(BaseModel):
 class ObjectiveSettings(_Settings):
     """The settings of the objective."""
 
-    objective: Objective = Field(
+    objective: Annotated[str, _named(OBJECTIVES)] = Field(
         "lda",
         description="lda: the general objective; rdlda, dlda: the paper's, with its defaults; cce: cross-entropy; "
-        "gce: generalised cross-entropy; joint: cross-entropy plus the general objective.",
+        "gce: generalised cross-entropy; joint: cross-entropy plus the general objective; or your own loss of "
+        "(outputs, labels) as module.path:name.",
     )
     alpha: float = Field(
         1.0, ge=0, le=1, description="Factor applied to the off-diagonal entries of S_W. rdlda defaults to 0.6."
     )
     lam: float = Field(1e-3, ge=0, allow_inf_nan=False, description="Ridge added to S_W.")
     epsilon: float = Field(1.0, ge=0, description="Include eigenvalues up to the smallest one plus this margin.")
-    statistic: StatisticName = Field(
-        "wilks", description="Statistic of the eigenvalues. rdlda and dlda default to smallest."
+    statistic: Annotated[str, _named(STATISTICS)] = Field(
+        "wilks",
+        description=f"Statistic of the eigenvalues: {', '.join(STATISTICS)}, or your own function as module.path:name. "
+        "rdlda and dlda default to smallest.",
     )
     scatter: Scatter = Field("pooled", description="Definition of the scatter matrices.")
     class_weight: ClassWeight = Field(None, description="balanced: give rare classes the same weight as common ones.")
@@ -350,7 +378,11 @@ class FitConfig(LoopConfig, SubclassSettings, OptimizerSettings, NetworkSettings
         if self.objective == "dlda" and self.alpha != 1:
             raise ValueError("objective dlda has no alpha: omit alpha, or use objective rdlda")
         check_regularisation(self.alpha, self.lam, self.scatter, self.class_weight)
-        check_statistic(self.statistic, self.epsilon, self.scatter)
+        if is_code(self.objective) and self.class_weight is not None:
+            what = f"objective {self.objective} is called without weights, so class_weight would have no effect"
+            raise ValueError(f"{what}: omit class_weight, and weight the classes in your own code")
+        if not is_code(self.statistic):
+            check_statistic(self.statistic, self.epsilon, self.scatter)
         if self.subclasses != 1:
             self._check_subclasses()
         if self.outputs == "whitened":
@@ -392,7 +424,11 @@ class TrainConfig(LabelNoiseSettings, DataSettings, FitConfig):
 class _TomlFile(_Settings):
     """The contents of a TOML file: settings and the name of the data."""
 
-    data: str = Field("digits", description="A known data set, a folder of images, a pack, a table, or an .npz file.")
+    data: str = Field(
+        "digits",
+        description="A known data set, a folder of images, a pack, a table, an .npz file, or your own function as "
+        "module.path:name.",
+    )
 
     @classmethod
     def read(cls, file: Path) -> Self:
@@ -505,14 +541,18 @@ def merged(base: Mapping[str, object], chosen: Mapping[str, object]) -> dict[str
 
 def without_effect(config: TrainConfig, given: Collection[str]) -> dict[str, str]:
     """Return the given settings that have no effect, each with the setting responsible: {"lam": "objective"}."""
-    found = [(names, other) for other, values, names in _WITHOUT_EFFECT if getattr(config, other) in values]
+    found = [(names, other) for other, values, names in _WITHOUT_EFFECT if _kind(getattr(config, other)) in values]
     return {name: other for names, other in found for name in names if name in given}
 
 
 def unused_settings(objective: object) -> set[str]:
     """Return the settings that have no effect with an objective."""
-    found = (names for other, values, names in _WITHOUT_EFFECT if other == "objective" and objective in values)
+    found = (names for other, values, names in _WITHOUT_EFFECT if other == "objective" and _kind(objective) in values)
     return set().union(*found)
+
+
+def _kind(value: object) -> object:
+    return _CODE if is_code(value) else value
 
 
 def with_absolute_paths(settings: Mapping[str, object]) -> dict[str, object]:

@@ -1,17 +1,26 @@
-"""The criteria that the loop minimises: LDA losses, cross-entropy, generalised cross-entropy, and their sum."""
+"""The criteria that the loop minimises: LDA losses, cross-entropy, generalised cross-entropy, sums, and your own."""
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, nll_loss
 
+from deeplda.core.options import Statistic
+from deeplda.errors import InputError
 from deeplda.losses import DeepLDALoss
 from deeplda.subclasses import SubclassMap
 from deeplda.training.config import LDA_OBJECTIVES, SOFTMAX_OBJECTIVES, FitConfig
 from deeplda.training.parallel import ALONE, World
+from deeplda.user_code import find_callable, is_code
+
+# Samples of each class in the batch on which your own code is tried.
+_TRIED = 4
 
 
 class SampleLoss(nn.Module, ABC):
@@ -88,11 +97,37 @@ class JointLoss(nn.Module):
         return loss
 
 
+class OwnLoss(nn.Module):
+    """A loss of the user's, called as `function(outputs, labels)` on the embedding (n, d) and labels (n,) of a batch.
+
+    Args:
+        name: the name of its code, for messages.
+    """
+
+    def __init__(self, name: str, function: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.name, self.function = name, function
+
+    def forward(self, outputs: Tensor, labels: Tensor, sample_weight: Tensor | None = None) -> Tensor:
+        """Return the loss, 0-d. Raises ValueError unless it is a number with a gradient."""
+        assert sample_weight is None, "the settings exclude weights"
+        loss: object = self.function(outputs, labels)
+        if not isinstance(loss, Tensor) or loss.ndim != 0 or (outputs.requires_grad and not loss.requires_grad):
+            found = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"{type(loss).__name__}"
+            if isinstance(loss, Tensor) and loss.ndim == 0:
+                found = "a tensor without a gradient"
+            raise ValueError(f"objective {self.name} returned {found}, need a 0-d tensor computed from the outputs")
+        return loss
+
+
 def build_criterion(config: FitConfig, world: World = ALONE, subclasses: SubclassMap | None = None) -> nn.Module:
     """Build the criterion of the objective, for labels that are classes or these `subclasses`.
 
-    Class weights are not part of it: they are weights of the samples.
+    Class weights are not part of it: they are weights of the samples. If the objective or the statistic is the user's
+    code, it is imported here. Raises InputError if it is unsuitable.
     """
+    if is_code(config.objective):
+        return _own_loss(config.objective, world)
     lda = _lda_loss(config, subclasses) if config.objective in LDA_OBJECTIVES else None
     if config.objective not in SOFTMAX_OBJECTIVES:
         assert lda is not None
@@ -103,6 +138,24 @@ def build_criterion(config: FitConfig, world: World = ALONE, subclasses: Subclas
     return entropy if lda is None else JointLoss(entropy, lda, config.lda_weight)
 
 
+def try_own_code(config: FitConfig, classes: int, outputs: int) -> None:
+    """Call the user's objective or statistic, if there is one, on random outputs, before anything is written.
+
+    Raises InputError if it does not accept a batch of these sizes, or does not return a differentiable number.
+    """
+    if not (is_code(config.objective) or (config.objective in LDA_OBJECTIVES and is_code(config.statistic))):
+        return
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(_TRIED * classes, outputs, generator=generator).requires_grad_()
+    name = f"objective {config.objective}" if is_code(config.objective) else f"statistic {config.statistic}"
+    try:
+        build_criterion(config).eval()(features, torch.arange(len(features)) % classes).backward()
+    except InputError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} cannot be used: {error}") from error
+
+
 def lda_part(criterion: nn.Module) -> DeepLDALoss | None:
     """Return the LDA loss of a criterion, or None if it has none."""
     found = criterion.lda if isinstance(criterion, JointLoss) else criterion
@@ -110,11 +163,32 @@ def lda_part(criterion: nn.Module) -> DeepLDALoss | None:
 
 
 def _lda_loss(config: FitConfig, subclasses: SubclassMap | None) -> DeepLDALoss:
+    statistic = cast("Statistic", config.statistic)
+    if is_code(config.statistic):
+        statistic = find_callable(config.statistic, "statistic", "a function of the eigenvalues")
     return DeepLDALoss(
-        config.statistic,
+        statistic,
         alpha=config.alpha,
         lam=config.lam,
         epsilon=config.epsilon,
         scatter=config.scatter,
         parents=subclasses.parents if subclasses and config.subclass_between == "classes" else None,
     )
+
+
+def _own_loss(name: str, world: World) -> OwnLoss:
+    """Import a loss: a function or a module, or a class, which is called without arguments to make one."""
+    if world.size > 1:
+        what = f"objective {name} would see only its part of a batch in each of {world.size} processes"
+        raise InputError(f"{what}: train in one process")
+    found = find_callable(name, "objective", "a function of (outputs, labels)")
+    if inspect.isclass(found):
+        try:
+            found = found()
+        except TypeError as error:
+            what = f"objective {name!r} cannot be created without arguments ({error})"
+            raise InputError(f"{what}: name a function or an object instead") from error
+    if isinstance(found, nn.Module) and any(parameter.requires_grad for parameter in found.parameters()):
+        what = f"objective {name!r} has parameters of its own, which would not be trained"
+        raise InputError(f"{what}: move them to the network, as its last layer")
+    return OwnLoss(name, found)

@@ -136,6 +136,18 @@ class EpochRow(_Strict):
     validation: Scores | ReconstructionScores | None
     seconds: _Seconds
 
+    @property
+    def scalars(self) -> dict[str, float]:
+        """The numbers to plot, by name: loss, learning rate, extreme eigenvalues and the validation score."""
+        found = {"loss": self.loss, "learning rate": self.learning_rate}
+        if self.eigenvalues:
+            found |= {"eigenvalues/smallest": self.eigenvalues[0], "eigenvalues/largest": self.eigenvalues[-1]}
+        if isinstance(self.validation, Scores):
+            found["validation/accuracy"] = self.validation.accuracy
+        elif self.validation is not None:
+            found["validation/error"] = self.validation.error
+        return found
+
 
 # The scores of each kind of test-time augmentation, by their name in a summary and in tables.
 AUGMENTED: dict[Literal["mirror", "views"], Literal["mirrored", "views"]] = {"mirror": "mirrored", "views": "views"}

@@ -142,8 +142,10 @@ def joined_world(device: str) -> Iterator[World]:
     if on_cuda:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
     store, rank, size = next(dist.rendezvous("env://"))  # type: ignore[attr-defined]  # missing in torch's stubs
-    # torchrun gives a restarted job the same store, and keys written before the restart must not be found.
-    store = dist.PrefixStore(f"start-{restart_count()}", store)  # type: ignore[attr-defined]  # as above
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        # A restarted job has the same store, and keys written before the restart must not be found. Without this
+        # variable, each start has a store of its own, and hosts may count their restarts differently.
+        store = dist.PrefixStore(f"start-{restart_count()}", store)  # type: ignore[attr-defined]  # as above
     # A lost process is noticed by its closed connection. Long waits are normal, because the other processes wait while
     # the first one splits classes.
     patience = timedelta(days=2)

@@ -51,6 +51,8 @@ def run_to_end(
         new_id: the id of the run if it is new, by default a random one.
         complete: for a new run, returns its final settings, given the data; all processes call it.
 
+    The code that `config` names is run, so the caller checks with `require_named` that the user named it.
+
     Raises InputError if the settings or the data cannot be used, or if another process is using the folder.
     """
     summary = world.from_first(summary_row(folder, config) if world.first else None)
@@ -112,7 +114,7 @@ def _read_checked(
         split = world.from_first(world.together(lambda: starting_split(config, folder) if world.first else "content"))
     place = find_data(config, progress, split, world)
     with progress.status(f"reading {config.data}"):
-        data = world.together(lambda: read_data(config, split, exact=True, place=place))
+        data = world.together(lambda: read_data(config, split, exact=True, place=place, named=config.data))
     if world.first and (note := noise_note(config)):
         progress.note(note)
     world.together(lambda: check_settings(config, data, world))

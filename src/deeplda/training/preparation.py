@@ -24,9 +24,11 @@ from deeplda.networks.inspection import sample_memory
 from deeplda.networks.registry import outline_network
 from deeplda.sampling import sufficient_batch_size
 from deeplda.training.config import LDA_OBJECTIVES, RunConfig
+from deeplda.training.criteria import build_criterion, try_own_code
 from deeplda.training.parallel import ALONE, World
 from deeplda.training.progress import Progress, TerminalProgress
 from deeplda.training.trainee import model_card
+from deeplda.user_code import is_code, require_named
 
 # Training holds the weights, their gradient, the momentum and, in a step, the update.
 _WEIGHT_COPIES = 4
@@ -60,7 +62,12 @@ def find_data(config: RunConfig, progress: Progress, split: FolderSplit, world: 
 
 
 def read_data(
-    config: RunConfig, split: FolderSplit = "content", *, exact: bool = False, place: str | Path | None = None
+    config: RunConfig,
+    split: FolderSplit = "content",
+    *,
+    exact: bool = False,
+    place: str | Path | None = None,
+    named: str | None = None,
 ) -> Data:
     """Read the data for a run, with its label noise, corrections and class weights. Raises InputError if that fails.
 
@@ -69,7 +76,9 @@ def read_data(
             and whatever was added to the folder since is not in the training and validation sets.
         exact: raise InputError if the folder no longer has the images of the run, and ignore any others.
         place: what `find_data` has returned; it is called if this is None.
+        named: the data that the user named. If the data is code, it is run only if the user named it.
     """
+    require_named("this run", {"data": config.data}, {"data": named})
     data = load_data(
         find_data(config, TerminalProgress(), split) if place is None else place,
         data_dir=config.data_dir,
@@ -108,7 +117,9 @@ def check_settings(config: RunConfig, data: Data, world: World = ALONE) -> None:
     device = pick_device(config.device)
     card = model_card(config, data)
     check_network(**card._architecture())
-    if config.head_learning_rate is not None and ":" in card.network:
+    build_criterion(config, world)
+    try_own_code(config, len(data.class_names), card.embedding_dim)
+    if config.head_learning_rate is not None and is_code(card.network):
         what = f"head_learning_rate needs a built-in network, but the network is {card.network}"
         raise InputError(f"{what}: omit it, and use learning_rate for all layers")
     if device.type == "cpu" and card.network in NETWORKS:

@@ -1,29 +1,25 @@
-"""Progress reports during training: a bar on a terminal, plain lines elsewhere, TensorBoard, or nothing."""
+"""Progress reports during training: a bar on a terminal, plain lines elsewhere, or nothing."""
 
 from __future__ import annotations
 
-import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator, Sized
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
-from pathlib import Path
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from deeplda.data import Data
 from deeplda.errors import one_line
 from deeplda.formatting import percent
-from deeplda.output_folder import OutputFolder
 from deeplda.printing import plain_console
 from deeplda.training.checkpoint import Counters
-from deeplda.training.config import LoopConfig, RunConfig
+from deeplda.training.config import LoopConfig
 from deeplda.training.metrics import EpochRow, Scores
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
-    from tensorboard.summary.writer.record_writer import RecordWriter
 
-_Batch = TypeVar("_Batch", bound=Sized)
+Batches = TypeVar("Batches", bound=Sized)
 _SECONDS_BETWEEN_UPDATES = 0.5
 
 
@@ -47,7 +43,7 @@ class Progress:
     def epoch(self, row: EpochRow, counters: Counters) -> None:
         """Called after each epoch, once it has been validated."""
 
-    def watch(self, batches: Iterator[_Batch], samples: int, activity: str) -> Iterator[_Batch]:
+    def watch(self, batches: Iterator[Batches], samples: int, activity: str) -> Iterator[Batches]:
         """Return the batches of a long computation, and report progress as they are consumed."""
         del samples, activity
         return batches
@@ -124,7 +120,7 @@ class TerminalProgress(Progress):
             f"{rate:,.0f} samples/s  left {left:,.0f} s{best}"
         )
 
-    def watch(self, batches: Iterator[_Batch], samples: int, activity: str) -> Iterator[_Batch]:
+    def watch(self, batches: Iterator[Batches], samples: int, activity: str) -> Iterator[Batches]:
         if not self.console.is_terminal:
             self.console.print(f"{activity}: {samples:,} samples")
             yield from batches
@@ -143,74 +139,3 @@ class TerminalProgress(Progress):
             with suppress(OSError):
                 self._bar.stop()
             self._bar = None
-
-
-class TensorBoardProgress(Progress):
-    """Writes scalars for each epoch to TensorBoard event files in `folder`, and passes everything on to `shown`.
-
-    TensorBoard's own writer opens the file by its path for each event: it would follow a link that appears there, and
-    a training would fail if the folder is deleted. Here, the file stays open.
-    """
-
-    def __init__(self, folder: Path, shown: Progress) -> None:
-        self._folder, self._shown = folder, shown
-        self._open = ExitStack()
-        self._events: RecordWriter | None = None
-
-    def start(self, config: LoopConfig, data: Data, counters: Counters, notes: list[str]) -> None:
-        self._shown.start(config, data, counters, notes)
-        from tensorboard.compat.proto.event_pb2 import SessionLog
-        from tensorboard.summary.writer.record_writer import RecordWriter
-
-        self._open.close()
-        output = self._open.enter_context(OutputFolder.open(self._folder.parent))
-        output = self._open.enter_context(output.subfolder(self._folder.name))
-        if not isinstance(config, RunConfig):
-            # The autoencoder that is trained first for subclasses is shown as a separate run.
-            output = self._open.enter_context(output.subfolder("autoencoder"))
-        # TensorBoard recognises the files by their names and reads them in alphabetical order.
-        name = f"events.out.tfevents.{time.time_ns():020d}.{secrets.token_hex(8)}"
-        self._events = RecordWriter(self._open.enter_context(output.create(name)))
-        # Events that an earlier process wrote after the checkpoint are purged.
-        step = counters.epoch + 1
-        self._write(step, file_version="brain.Event:2")
-        self._write(step, session_log=SessionLog(status=SessionLog.START))
-        self._events.flush()
-
-    def _write(self, step: int, **content: object) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event
-
-        assert self._events is not None
-        self._events.write(Event(wall_time=time.time(), step=step, **content).SerializeToString())
-
-    def epoch(self, row: EpochRow, counters: Counters) -> None:
-        self._shown.epoch(row, counters)
-        from tensorboard.compat.proto.summary_pb2 import Summary
-
-        scalars = {"loss": row.loss, "learning rate": row.learning_rate}
-        if row.eigenvalues:
-            scalars |= {"eigenvalues/smallest": row.eigenvalues[0], "eigenvalues/largest": row.eigenvalues[-1]}
-        if isinstance(row.validation, Scores):
-            scalars["validation/accuracy"] = row.validation.accuracy
-        elif row.validation is not None:
-            scalars["validation/error"] = row.validation.error
-        values = [Summary.Value(tag=name, simple_value=value) for name, value in scalars.items()]
-        self._write(row.epoch, summary=Summary(value=values))
-        assert self._events is not None
-        self._events.flush()
-
-    def note(self, text: str) -> None:
-        self._shown.note(text)
-
-    def status(self, text: str) -> AbstractContextManager[object]:
-        return self._shown.status(text)
-
-    def step(self, counters: Counters, steps: int, samples: int, loss: float, describe: Callable[[], str]) -> None:
-        self._shown.step(counters, steps, samples, loss, describe)
-
-    def watch(self, batches: Iterator[_Batch], samples: int, activity: str) -> Iterator[_Batch]:
-        return self._shown.watch(batches, samples, activity)
-
-    def close(self) -> None:
-        self._shown.close()
-        self._open.close()

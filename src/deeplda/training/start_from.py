@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from deeplda.data.dataset import Data
 from deeplda.data.folder_options import FolderSplit, Grown
 from deeplda.data.stored_split import StoredSplit
-from deeplda.errors import InputError, code_not_run
+from deeplda.errors import InputError
 from deeplda.io import expanded, read_tensors
 from deeplda.loading import load, model_folder
 from deeplda.model_card import ModelCard, read_card
@@ -24,6 +24,7 @@ from deeplda.networks.registry import outline_network
 from deeplda.training.config import RunConfig, settings_in
 from deeplda.training.run_folder import has_checkpoint, split_of, started_on
 from deeplda.training.trainee import Classifier
+from deeplda.user_code import is_code, require_named
 
 # Settings that only say how the earlier run itself was trained.
 _NOT_INHERITED = ("start_from", "start_hash", "extended_to")
@@ -31,16 +32,16 @@ _NOT_INHERITED = ("start_from", "start_hash", "extended_to")
 _NETWORK, _HEAD = "network.", "head."
 
 
-def inherited_settings(path: Path, *, data: object, network: object) -> dict[str, object]:
+def inherited_settings(path: Path, given: Mapping[str, object]) -> dict[str, object]:
     """Return the settings that a run which starts from `path` has unless the user gives others.
 
     A run provides all of its settings, a model folder those of its network, and a file none. Square images also provide
     the size to which a folder of images is resized.
 
     Args:
-        data, network: the data and the network that the user named, or None.
+        given: the settings that the user gave.
 
-    Raises InputError if there is nothing to start from, or if its network is code that the user did not name.
+    Raises InputError if there is nothing to start from, or if a setting to inherit is code that the user did not name.
     """
     if not path.exists():
         raise InputError(
@@ -49,8 +50,6 @@ def inherited_settings(path: Path, *, data: object, network: object) -> dict[str
     if not path.is_dir():
         return {}
     card = read_card(model_folder(path) / "model.json")
-    if ":" in card.network and network != card.network:
-        raise code_not_run(path, card.network, f"pass --network {card.network}")
     settings = card.model_dump(include={"network", "width", "head", "logit_scale", "outputs"}, exclude_none=True)
     if (path / "run.toml").exists():
         own = settings_in(path / "run.toml")
@@ -59,7 +58,8 @@ def inherited_settings(path: Path, *, data: object, network: object) -> dict[str
         settings |= own | {"network": card.network}
     elif card.embedding_dim != len(card.class_names):
         settings["embedding_dim"] = card.embedding_dim
-    source, shape = data or settings.get("data"), card.sample_shape
+    require_named(path, {**settings, **given, "network": card.network}, given)
+    source, shape = given.get("data") or settings.get("data"), card.sample_shape
     if isinstance(source, str) and expanded(source).is_dir() and len(shape) == 3 and shape[1] == shape[2]:
         settings.setdefault("image_size", shape[1])
     return {name: value for name, value in settings.items() if name not in _NOT_INHERITED}
@@ -154,7 +154,7 @@ class StartingWeights:
 
     def require_fit(self, card: ModelCard) -> None:
         """Raise InputError if the weights do not fit the network of a new model, apart from its output layer."""
-        build = build_network if ":" in card.network else outline_network
+        build = build_network if is_code(card.network) else outline_network
         self._fit(build(**card._architecture()), nn.Identity(), card)
 
     def load_into(self, trainee: Classifier) -> str:

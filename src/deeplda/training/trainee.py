@@ -213,7 +213,7 @@ class Classifier:
             layer = self.head if isinstance(self.head, nn.Linear) else None
             classes = torch.arange(len(self.model.card.subclass_map), device=self.device)
             softmax.set_layer(classes, *((layer.weight, layer.bias) if layer else (None, None)))
-        if self.config.objective in LDA_OBJECTIVES:
+        if LDA_PREDICTORS[0] in self.model.card.predictors:
             with while_training():
                 self._fit_from_statistics(part, watch, features=features)
 
@@ -354,13 +354,17 @@ def _nothing_to_advise(config: FitConfig, data: Data, width: int) -> bool:
 
 
 def default_embedding_dim(config: FitConfig, classes: int) -> int:
-    return classes if config.objective in SOFTMAX_OBJECTIVES else default_width(classes, config.batch_size)
+    lda_alone = config.objective in LDA_OBJECTIVES and config.objective not in SOFTMAX_OBJECTIVES
+    return default_width(classes, config.batch_size) if lda_alone else classes
 
 
 def predictors_of(config: FitConfig) -> tuple[PredictorName, ...]:
-    """Return the predictors of the objective; the first one makes the decisions."""
+    """Return the predictors of the objective; the first one makes the decisions.
+
+    The outputs under a loss of the user's are an embedding.
+    """
     softmax: tuple[PredictorName, ...] = ("softmax",) if config.objective in SOFTMAX_OBJECTIVES else ()
-    return softmax + (LDA_PREDICTORS if config.objective in LDA_OBJECTIVES else ())
+    return softmax + (LDA_PREDICTORS if config.objective in LDA_OBJECTIVES or not softmax else ())
 
 
 def _output_parameters(network: nn.Module, head: nn.Module) -> list[nn.Parameter]:

@@ -1,0 +1,95 @@
+"""Data from the user's own code: a function without arguments, named as "module.path:name"."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+
+from deeplda.data.dataset import Data, Part, Source
+from deeplda.data.mapped_rows import MappedRows
+from deeplda.data.npz import source_of_arrays
+from deeplda.errors import InputError
+from deeplda.memory import require_memory
+from deeplda.user_code import find_callable, importable_here, short_name
+
+_NEED = "a function without arguments that returns deeplda.data.Data or a map-style torch.utils.data.Dataset"
+
+
+def read_own(name: str) -> Source:
+    """Call "module.path:name" and return its samples; missing or empty validation and test sets are split off later.
+
+    A data set, whose samples are pairs of an input and a label, is read into memory. Its attribute `classes`, if there
+    is one, has the names of its classes.
+
+    Importing runs the module's code, so pass only a name that the user wrote, never one from an untrusted file.
+
+    Raises InputError if there is no such function, or if it returns anything else. Errors raised by it are passed on.
+    """
+    function = find_callable(name, "data", _NEED)
+    try:
+        inspect.signature(function).bind()
+    except TypeError:
+        raise InputError(f"data {name!r} takes {inspect.signature(function)}, need {_NEED}") from None
+    except ValueError:  # some callables written in C have no signature
+        pass
+    with importable_here():
+        found: Any = function()
+        if isinstance(found, Data):
+            return _checked(name, found)
+        if not (hasattr(found, "__getitem__") and hasattr(found, "__len__")):
+            raise InputError(f"data {name!r} returned an object of type {type(found).__name__}, need {_NEED}")
+        return _stacked(name, found)
+
+
+def _checked(name: str, data: Data) -> Source:
+    """Return data as a source, after checking that its parts have the form that training relies on."""
+    for kind in ("train", "val", "test"):
+        part: Part = getattr(data, kind)
+        inputs, labels = part.inputs, part.labels
+        form = (str(inputs.dtype), inputs.ndim)
+        if form not in (("uint8", 4), ("float32", 2)) or inputs.shape[1:] != data.sample_shape:
+            what = f"data {name!r} has {kind}.inputs of dtype {inputs.dtype} and shape {inputs.shape}"
+            raise InputError(f"{what}, need uint8 (N, C, H, W) or float32 (N, features), the same shape in all parts")
+        if not isinstance(inputs, MappedRows) and inputs.dtype == np.float32 and not np.isfinite(inputs).all():
+            raise InputError(f"data {name!r} has values in {kind}.inputs that are not finite, need finite numbers")
+        if labels.dtype != np.int64 or labels.shape != (len(inputs),):
+            what = f"data {name!r} has {kind}.labels of dtype {labels.dtype} and shape {labels.shape}"
+            raise InputError(f"{what}, need int64 ({len(inputs)},)")
+        if len(labels) and not 0 <= labels.min() <= labels.max() < len(data.class_names):
+            what = f"data {name!r} has {kind}.labels from {labels.min()} to {labels.max()}"
+            raise InputError(f"{what}, need indices of the {len(data.class_names)} class_names")
+    return Source(
+        short_name(name),
+        data.train,
+        data.class_names,
+        val=data.val if len(data.val) else None,
+        test=data.test if len(data.test) else None,
+        left_out=data.left_out,
+        notes=data.notes,
+        table=data.table,
+    )
+
+
+def _stacked(name: str, samples: Any) -> Source:
+    """Return a map-style data set as a source of one part."""
+    if not len(samples):
+        raise InputError(f"data {name!r} returned a data set without samples, need at least two classes")
+    inputs: list[np.ndarray[Any, Any]] = []
+    labels: list[object] = []
+    for place in range(len(samples)):
+        sample = samples[place]
+        if not isinstance(sample, tuple | list) or len(sample) != 2:
+            raise InputError(f"sample {place} of data {name!r} is a {type(sample).__name__}, need (input, label)")
+        inputs.append(np.asarray(sample[0]))
+        labels.append(sample[1].item() if hasattr(sample[1], "item") else sample[1])
+        if inputs[-1].shape != inputs[0].shape:
+            what = f"sample {place} of data {name!r} has shape {inputs[-1].shape}, and sample 0 has {inputs[0].shape}"
+            raise InputError(f"{what}, need the same shape for all: resize them in your code")
+        if place == 0:
+            require_memory(len(samples) * inputs[0].nbytes, f"data {name!r}")
+    arrays = {"x_train": np.stack(inputs), "y_train": np.asarray(labels)}
+    if (classes := getattr(samples, "classes", None)) is not None:
+        arrays["class_names"] = np.asarray(list(map(str, classes)))
+    return source_of_arrays(f"data {name!r}", short_name(name), arrays, do="change what your code returns")
