@@ -269,9 +269,9 @@ def _require_existing(folder: Path, network: object) -> None:
     allowed = set() if network is None else set(str(network).split(","))
     if strange := allowed - named:
         raise InputError(f"{folder} was not defined with the network {min(strange)}: omit it from --network")
-    code = sorted(filter(is_code, named))
-    if refused := [name for name in code if name not in allowed]:
-        raise code_not_run(folder, refused[0], f"pass --network {','.join(code)}")
+    networks = sorted(filter(is_code, named))
+    if refused := [name for name in networks if name not in allowed]:
+        raise code_not_run(folder, refused[0], f"pass --network {','.join(networks)}")
 
 
 def _run(

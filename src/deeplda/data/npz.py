@@ -106,9 +106,13 @@ def read_npz_samples(path: Path) -> dict[str, Inputs]:
     if not arrays:
         do = "write the file with np.savez(path, features=...)"
         raise InputError(f"{path} has no samples", need="x_train, x_val, x_test or features", do=do)
-    found = {name: _inputs(path, name, array) for name, array in arrays.items()}
+    try:
+        found = {name: _inputs(name, array) for name, array in arrays.items()}
+    except _WrongArrayError as error:
+        what, need = error.args
+        raise InputError(f"{path}: {what}", need=need, do="write the file again") from None
     if not any(map(len, found.values())):
-        raise _wrong(path, "the file has no samples", "at least one")
+        raise InputError(f"{path} has no samples", need="at least one", do="write the file again")
     return found
 
 

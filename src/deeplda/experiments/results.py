@@ -292,7 +292,7 @@ def _empty_group(trial: _FinishedTrial) -> RunGroup:
     config = trial.config
     if config.objective not in LDA_OBJECTIVES:
         return RunGroup(config.objective, None, None, config.subclasses, trial.other)
-    objective = config.objective
+    objective: str = config.objective
     if objective != "joint":
         papers = "dlda" if config.alpha == 1 else "rdlda"
         objective = papers if config.statistic == "smallest" else "lda"
