@@ -37,7 +37,7 @@ _MOST_CLASSES = 100_000
 # If more rows than this fraction are copies, the table has few different rows, and copies are not errors.
 _MOST_COPIES = 0.1
 # Encoded rows that take more bytes than this are kept in a temporary file.
-_MOST_IN_MEMORY = 2**29
+_MOST_IN_MEMORY = 2**28
 # Not part of a row.
 _LEFT_OUT = -1
 
