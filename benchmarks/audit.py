@@ -9,8 +9,9 @@ probability of their given label in the network that was not trained on them. Bo
 
 The file has a row for each rule: the precision at the true number of mistakes, the area under the precision-recall
 curve (average precision), the number of images that it calls wrong (as many as `wrong_share` estimates on the
-validation images; cleanlab's `find_label_issues`), the precision of these, the seconds of its trainings, and the test accuracy of networks trained on all images and
-without those that it calls wrong. Rows that are there already are not computed again.
+validation images; cleanlab's `find_label_issues`), the precision of these, the seconds of its trainings, and the test
+accuracy of networks trained on all images and without those that it calls wrong. Rows that are there already are not
+computed again.
 """
 
 from __future__ import annotations

@@ -74,8 +74,8 @@ class AuditedRun:
         if not self.audit.from_training.any():
             return "The margins come from the scores of the finished model, because the run kept none during training."
         return (
-            "The margins of training samples are means over the epochs of the training, except the first quarter; those "
-            "of validation and test samples come from the scores of the finished model."
+            "The margins of training samples are means over the epochs of the training, except the first quarter; "
+            "those of validation and test samples come from the scores of the finished model."
         )
 
 

@@ -15,7 +15,6 @@ from deeplda.sampling import Indices
 from deeplda.training.config import LoopConfig
 from deeplda.views import reflected
 
-
 # The first epochs in which no margins are kept are this part of all: a quarter.
 _EARLY = 4
 
@@ -24,7 +23,7 @@ class Batch(NamedTuple):
     """Samples for one step: inputs (n, *sample_shape), labels (n,), and their weights (n,) if they have any.
 
     Attributes:
-        places: (n,), the positions of the samples in the training set, to keep their margins; None if they are not kept.
+        places: (n,), positions of the samples in the training set, to keep their margins; None if they are not kept.
     """
 
     inputs: Tensor
