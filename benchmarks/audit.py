@@ -8,9 +8,10 @@ five folds, and a process of the interpreter `--cleanlab`, which has cleanlab in
 probability of their given label in the network that was not trained on them. Both have the same settings.
 
 The file has a row for each rule: the precision at the true number of mistakes, the area under the precision-recall
-curve (average precision), the number of images that it calls wrong (negative margins; cleanlab's `find_label_issues`),
-the precision of these, the seconds of its trainings, and the test accuracy of networks trained on all images and
-without those that it calls wrong. Rows that are there already are not computed again.
+curve (average precision), the number of images that it calls wrong (as many as `wrong_share` estimates on the
+validation images; cleanlab's `find_label_issues`), the precision of these, the seconds of its trainings, and the test
+accuracy of networks trained on all images and without those that it calls wrong. Rows that are there already are not
+computed again.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score
 from sklearn.model_selection import StratifiedKFold
 
+from deeplda.audit import wrong_share
 from deeplda.data import Data, load_data
 from deeplda.data.label_noise import with_label_noise
 from deeplda.experiments.recipes import read_recipe
@@ -116,9 +118,13 @@ def _trained(config: FitConfig, data: Data) -> tuple[Classifier, float]:
     return trainee, time.monotonic() - start
 
 
-def _audit(_config: FitConfig, _data: Data, classifier: Classifier, seconds: float) -> Found:
+def _audit(_config: FitConfig, data: Data, classifier: Classifier, seconds: float) -> Found:
+    assert classifier.margins is not None
     margins = classifier.margins.means().astype(np.float64)
-    return Found(margins, margins < 0, seconds)
+    share = wrong_share(classifier.model.predict_proba(data.val.inputs), data.val.labels)
+    wrong = np.zeros(len(margins), dtype=bool)
+    wrong[np.argsort(margins, kind="stable")[: round(share * len(margins))]] = True
+    return Found(margins, wrong, seconds)
 
 
 def _cleanlab(config: FitConfig, data: Data, python: str) -> Found:

@@ -5,7 +5,7 @@ import pytest
 from sklearn.datasets import load_iris
 
 from deeplda import DeepLDAClassifier
-from deeplda.audit import audit_samples
+from deeplda.audit import audit_samples, wrong_share
 from deeplda.errors import InputError
 from small_model import digits, small_model
 
@@ -13,7 +13,8 @@ from small_model import digits, small_model
 def test_the_order_is_that_of_the_margins_of_the_scores():
     rng = np.random.default_rng(0)
     scores, labels = rng.normal(0, 30, (50, 4)), rng.integers(0, 4, 50)
-    found = audit_samples(rng.normal(size=(50, 3)), rng.normal(size=(50, 3)), scores, labels, None)
+    samples = rng.normal(size=(50, 3))
+    found = audit_samples(samples, samples, scores, np.full((50, 4), 0.25), labels, None)
     margins = []
     for row, label in zip(scores, labels, strict=True):
         others = {place: score for place, score in enumerate(row) if place != label}
@@ -21,9 +22,8 @@ def test_the_order_is_that_of_the_margins_of_the_scores():
     assert found.order.tolist() == np.argsort(margins).tolist()
     assert (np.sign(found.margins) == np.sign(margins)).all()
     assert np.abs(found.margins).max() <= 1
-    assert set(found.suspects.tolist()) == set(np.flatnonzero(np.array(margins) < 0).tolist())
     assert (found.suggested != labels).all()
-    wrong = found.suspects
+    wrong = np.flatnonzero(found.margins < 0)
     assert found.suggested[wrong].tolist() == scores[wrong].argmax(1).tolist()
     assert not found.from_training.any()
     assert len(found.outliers) == 0
@@ -32,7 +32,7 @@ def test_the_order_is_that_of_the_margins_of_the_scores():
 def test_margins_of_the_training_take_the_place_of_scores():
     scores = np.array([[1.0, 0.0], [0.0, 1.0], [3.0, 0.0]])
     margins = np.array([-0.75, np.nan, 0.5])
-    found = audit_samples(np.zeros((3, 2)), np.eye(3), scores, np.zeros(3, dtype=np.int64), None, margins)
+    found = audit_samples(np.zeros((3, 2)), np.eye(3), scores, scores, np.zeros(3, dtype=np.int64), None, margins)
     assert found.from_training.tolist() == [True, False, True]
     assert found.margins[[0, 2]].tolist() == [-0.75, 0.5]
     assert -1 < found.margins[1] < 0
@@ -41,8 +41,28 @@ def test_margins_of_the_training_take_the_place_of_scores():
 def test_outliers_are_far_from_every_class():
     distances = np.concatenate([np.linspace(1, 2, 40), [9.0, 30.0]])
     n = len(distances)
-    found = audit_samples(np.zeros((n, 2)), np.zeros((n, 2)), np.zeros((n, 2)), np.zeros(n, dtype=int), distances)
+    zeros = np.zeros((n, 2))
+    found = audit_samples(zeros, zeros, zeros, zeros, np.zeros(n, dtype=int), distances)
     assert found.outliers.tolist() == [41, 40]
+
+
+def test_the_share_of_wrong_labels_is_that_of_confident_samples():
+    rng = np.random.default_rng(1)
+    right = rng.integers(0, 3, 400)
+    probabilities = rng.dirichlet(np.ones(3), 400) + 1.5 * np.eye(3)[right]
+    probabilities /= probabilities.sum(1, keepdims=True)
+    labels = np.where(rng.random(400) < 0.2, (right + 1) % 3, right)
+    limits = [probabilities[labels == c, c].mean() for c in range(3)]
+    wrong = certain = 0
+    for row, label in zip(probabilities, labels, strict=True):
+        possible = [c for c in range(3) if row[c] >= limits[c]]
+        if possible:
+            certain += 1
+            wrong += max(possible, key=lambda c: row[c]) != label
+    assert wrong_share(probabilities, labels) == pytest.approx(wrong / certain)
+    assert wrong_share(probabilities, labels) == pytest.approx((labels != right).mean(), abs=0.05)
+    assert wrong_share(probabilities, right) == 0
+    assert wrong_share(probabilities[:0], labels[:0]) == 0
 
 
 def test_near_duplicates_with_different_labels_are_found():

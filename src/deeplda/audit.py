@@ -30,12 +30,13 @@ class Audit:
     Attributes:
         given: (n,), the label of each sample.
         suggested: (n,), the best class other than `given`.
-        margins: (n,), from about -1 to 1: how much better the given label fits than any other class. A negative one
-            means that another class fits better.
+        margins: (n,), from about -1 to 1: how much better the given label fits than any other class. Only their order
+            matters: they are lower the shorter and the harder the training was.
         from_training: (n,) bool, whether a margin is the mean over the epochs of the training, which finds wrong labels
             even if the network has memorised them. The others come from the scores of the finished model.
         distances: (n,), the distance to the nearest class; None if the model has no statistics for it.
         duplicates: pairs of samples with (nearly) the same content and different labels, as indices (i, j).
+        mistakes: the estimated number of wrong labels, by `wrong_share` of the samples that were not trained on.
     """
 
     given: NDArray[Any]
@@ -44,6 +45,7 @@ class Audit:
     from_training: NDArray[np.bool_]
     distances: NDArray[np.float64] | None
     duplicates: tuple[tuple[int, int], ...]
+    mistakes: int
 
     @property
     def order(self) -> NDArray[np.intp]:
@@ -52,8 +54,8 @@ class Audit:
 
     @property
     def suspects(self) -> NDArray[np.intp]:
-        """The indices of the samples for which another class fits better than the label, most likely wrong first."""
-        return self.order[: int((self.margins < 0).sum())]
+        """The indices of the first samples of `order`, as many as labels are estimated to be wrong."""
+        return self.order[: self.mistakes]
 
     @property
     def outliers(self) -> NDArray[np.intp]:
@@ -73,11 +75,12 @@ def audit_samples(
     inputs: Inputs,
     embedding: NDArray[np.floating[Any]],
     scores: NDArray[np.float64],
+    probabilities: NDArray[np.float64],
     labels: NDArray[np.int64],
     distances: NDArray[np.float64] | None,
     margins: NDArray[np.floating[Any]] | None = None,
 ) -> Audit:
-    """Audit the labels (n,) of samples with this embedding (n, d) and these class scores (n, C).
+    """Audit the labels (n,) of samples with this embedding (n, d), class scores and probabilities (n, C).
 
     `margins` (n,) are those of the training; for a sample without one, which is NaN, the scores decide. Scores are
     unbounded and depend on the network, so their margins are divided by the root mean square and squashed by tanh.
@@ -95,7 +98,30 @@ def audit_samples(
     # Of two equal samples with different labels, the model gives one a negative margin.
     order = np.argsort(final, kind="stable")
     queries = order[: min(_MOST_QUERIES, int((final < 0).sum()))]
-    return Audit(labels, suggested, found, known, distances, _conflicts(inputs, embedding, labels, queries))
+    return Audit(
+        given=labels,
+        suggested=suggested,
+        margins=found,
+        from_training=known,
+        distances=distances,
+        duplicates=_conflicts(inputs, embedding, labels, queries),
+        mistakes=round(wrong_share(probabilities[~known], labels[~known]) * len(labels)),
+    )
+
+
+def wrong_share(probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> float:
+    """Estimate the fraction of wrong labels (n,) from the probabilities (n, C) of a model not trained on these samples.
+
+    This is the counting rule of confident learning (Northcutt, Jiang and Chuang, 2021). A sample counts for the most
+    probable class among those whose probability is at least the mean over the samples with that label. Samples that
+    count for no class are uncertain; among the others, those that count for another class than their label are wrong.
+    """
+    means = [
+        probabilities[labels == c, c].mean() if (labels == c).any() else np.inf for c in range(probabilities.shape[1])
+    ]
+    confident = np.where(probabilities >= np.array(means), probabilities, -1.0)
+    certain = confident.max(1, initial=-1.0) >= 0
+    return float((confident.argmax(1) != labels)[certain].mean()) if certain.any() else 0.0
 
 
 def _conflicts(

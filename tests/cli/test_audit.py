@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import shutil
 
 import numpy as np
@@ -70,7 +71,7 @@ def test_planted_mistakes_come_first(home, audited):
     assert first["red/g7.png"]["suggested"] == "green"
     assert first[COPY]["duplicate_of"] == "red/03.png"
     assert found["duplicates"] == [sorted(["red/03.png", COPY])] or found["duplicates"] == [[COPY, "red/03.png"]]
-    assert found["suspects"] == sum(row["margin"] < 0 for row in found["samples"]) == len(first)
+    assert 0 <= found["estimated_mistakes"] < 20
     parts = [row["part"] for row in found["samples"]]
     data = read_data(RunConfig.of(home / "run"), split_of(home / "run"))
     assert [parts.count(name) for name in ("train", "val", "test")] == [len(data.train), len(data.val), len(data.test)]
@@ -89,9 +90,9 @@ def test_the_terminal_shows_the_first_and_says_where_margins_come_from(home, cap
     monkeypatch.chdir(home)
     code, shown, _ = in_this_process(capsys, "audit", "run")
     assert code == 0
-    assert "4 samples of 124 fit another class better than their label" in shown
+    assert re.search(r"about \d+ of 124 labels are estimated to be wrong", shown)
     assert "near-duplicates with different labels" in shown
-    assert "means over all epochs" in shown
+    assert "means over the epochs" in shown
     code, shown, _ = in_this_process(capsys, "audit", "run", "--csv")
     assert shown == (home / "run" / "audit.csv").read_text()
 

@@ -15,7 +15,7 @@ def test_all_parts_are_audited_and_training_samples_have_margins(tmp_path):
     assert run.audit.from_training.tolist() == [part == "train" for part in run.parts]
     rows = run.rows()
     assert [row["margin"] for row in rows] == sorted(row["margin"] for row in rows)
-    assert "means over all epochs" in run.rule
+    assert "means over the epochs" in run.rule
 
 
 def test_a_run_on_all_samples_names_them_by_their_parts(tmp_path):

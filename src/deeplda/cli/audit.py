@@ -70,7 +70,7 @@ def _as_json(run: AuditedRun) -> dict[str, object]:
     audit = run.audit
     return {
         "margins_from_training": bool(audit.from_training.any()),
-        "suspects": len(audit.suspects),
+        "estimated_mistakes": audit.mistakes,
         "samples": run.rows(),
         "duplicates": [[run.names[i], run.names[j]] for i, j in audit.duplicates],
         "outliers": [run.names[place] for place in audit.outliers.tolist()],
@@ -80,8 +80,8 @@ def _as_json(run: AuditedRun) -> dict[str, object]:
 def _print(run: AuditedRun) -> None:
     """Print the most likely mistakes, near-duplicates and outliers as tables."""
     audit = run.audit
-    say(f"{counted(len(audit.suspects), 'sample')} of {len(run.names):,} fit another class better than their label")
-    columns = ("sample", "part", "given", "suggested", "margin")
+    say(f"about {audit.mistakes:,} of {counted(len(run.names), 'label')} are estimated to be wrong")
+    columns: tuple[str, ...] = ("sample", "part", "given", "suggested", "margin")
     _print_rows(run, "most likely wrong labels", audit.order[:_MOST_SUSPECTS].tolist(), columns)
     lower = [min(pair, key=lambda place: audit.margins[place]) for pair in audit.duplicates]
     columns = ("sample", "part", "given", "duplicate_of")

@@ -88,13 +88,13 @@ def corrected(data: Data, *, drop: Path | None, relabel: Path | None) -> Data:
 
     Raises InputError if a file cannot be read or has no effect, or if a sample is accepted in both.
     """
-    rows = {file: read_accepted(file) for file in (drop, relabel) if file is not None}
-    if both := sorted(rows.get(drop, {}).keys() & rows.get(relabel, {}).keys()):
+    dropped, relabelled = ({} if file is None else read_accepted(file) for file in (drop, relabel))
+    if both := sorted(dropped.keys() & relabelled.keys()):
         raise InputError(f"{both[0]} is accepted in {drop} and in {relabel}: pass it with --drop or with --relabel")
     if relabel is not None:
-        data = _applied(data, relabel, rows[relabel], _with_suggested_labels, "relabelled")
+        data = _applied(data, relabel, relabelled, _with_suggested_labels, "relabelled")
     if drop is not None:
-        data = _applied(data, drop, rows[drop], _without, "left out")
+        data = _applied(data, drop, dropped, _without, "left out")
     return data
 
 

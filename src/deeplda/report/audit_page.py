@@ -40,9 +40,7 @@ def audit_page(run: AuditedRun) -> str:
     before = [column for column in COLUMNS if column != "decision"]
     lines = as_csv(before, [run.row(place) for place in shown]).splitlines()
     data = {"header": f"{lines[0]},decision", "rows": dict(zip(map(str, shown), lines[1:], strict=True))}
-    subtitle = (
-        f"{counted(len(audit.suspects), 'sample')} of {len(run.names):,} fit another class better than their label"
-    )
+    subtitle = f"About {audit.mistakes:,} of {counted(len(run.names), 'label')} are estimated to be wrong"
     return document(
         f"{name}: audit",
         data,
@@ -69,13 +67,12 @@ def _suspects(run: AuditedRun, places: Sequence[int]) -> Html:
     found = len(run.audit.suspects)
     lead = (
         "Each sample has its given label and, after the arrow, the suggested one. Accept the suggestion if the given "
-        "label is wrong. The margin says how much better the given label fits than any other: it is about 1 for a "
-        "clear sample of its class and negative if another class fits better."
+        "label is wrong. The most likely mistakes come first: the lower the margin, the less the given label fits."
     )
     if found > len(places):
-        lead += f" These are the first {len(places):,} of {found:,}; audit.csv has all of them."
+        lead += f" These are the first {len(places):,} of about {found:,}; audit.csv has all of them."
     elif found < len(places):
-        lead += " Few labels look wrong, so this list goes on to samples whose labels are probably right."
+        lead += f" Probably {found:,} of these labels are wrong; they are followed by the next most likely ones."
     return section("suspects", "Labels that may be wrong", lead, _cards(run, places))
 
 

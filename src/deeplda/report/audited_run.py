@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deeplda.audit import Audit
+from deeplda.audit import Audit, wrong_share
 from deeplda.data import Data
 from deeplda.data.corrections import has_decisions, sample_names
 from deeplda.data.dataset import Inputs, joined
 from deeplda.data.splitting import PARTS
 from deeplda.errors import InputError
 from deeplda.loading import load
-from deeplda.model import ModelCard
+from deeplda.model import Model, ModelCard
 from deeplda.output_folder import OutputFolder
 from deeplda.printing import as_csv
 from deeplda.report.record import RunRecord, read_record
@@ -74,8 +74,8 @@ class AuditedRun:
         if not self.audit.from_training.any():
             return "The margins come from the scores of the finished model, because the run kept none during training."
         return (
-            "The margins of training samples are means over all epochs of the training; those of validation and test "
-            "samples come from the scores of the finished model."
+            "The margins of training samples are means over the epochs of the training, except the first quarter; "
+            "those of validation and test samples come from the scores of the finished model."
         )
 
 
@@ -103,12 +103,23 @@ def audit_run(
     return AuditedRun(
         record=record,
         card=model.card,
-        audit=found,
+        audit=replace(found, mistakes=_mistakes(record, model, data)),
         names=tuple(name for part in PARTS for name in sample_names(sets[part], part)),
         parts=tuple(name for name in PARTS for _ in range(len(sets[name]))),
         inputs=samples.inputs,
         notes=(*data.notes, *notes),
     )
+
+
+def _mistakes(record: RunRecord, model: Model, data: Data) -> int:
+    """Return the estimated number of wrong labels in all sets.
+
+    The validation set, unless the run was trained on it, stands for the training set. The test set may come from
+    elsewhere, so its labels are judged on their own.
+    """
+    val, test = (wrong_share(model.predict_proba(part.inputs), part.labels) for part in (data.val, data.test))
+    share = test if record.config.train_on_all else val
+    return round(share * (len(data.train) + len(data.val)) + test * len(data.test))
 
 
 def _margins(record: RunRecord, data: Data) -> tuple[NDArray[np.float64], list[str]]:

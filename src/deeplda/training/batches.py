@@ -16,12 +16,15 @@ from deeplda.sampling import Indices
 from deeplda.training.config import LoopConfig
 from deeplda.views import reflected
 
+# The first epochs in which no margins are kept are this part of all: a quarter.
+_EARLY = 4
+
 
 class Batch(NamedTuple):
     """Samples for one step: inputs (n, *sample_shape), labels (n,), and their weights (n,) if they have any.
 
     Attributes:
-        places: (n,), the positions of the samples in the training set; None if they are not part of it.
+        places: (n,), positions of the samples in the training set, to keep their margins; None if they are not kept.
     """
 
     inputs: Tensor
@@ -50,6 +53,8 @@ class BatchSource:
         self.relabel(part.labels)
         self._weights = None if part.weights is None else torch.from_numpy(part.weights).to(device)
         self._flip, self._translate = config.flip and self._images, config.translate if self._images else 0
+        # In the first epochs, margins say little about labels.
+        self._margins_from = config.epochs // _EARLY
         self._mirrored_first: Tensor | None = None
         if self._flip and config.flip_order == "alternating":
             drawn = np.random.default_rng(config.seed).random(len(part)) < 0.5
@@ -67,14 +72,15 @@ class BatchSource:
             epoch: the epoch, counted from 0; alternating flips depend on it.
         """
         samples = torch.from_numpy(indices).to(self._device)
+        places = samples if epoch >= self._margins_from else None
         labels, weights = self._labels[samples], None if self._weights is None else self._weights[samples]
         inputs, at = self._inputs, samples
         if not isinstance(inputs, Tensor):
             inputs, at = self._channels_last(inputs[indices]).to(self._device), torch.arange(len(at), device=at.device)
         if not self._images:
-            return Batch(inputs[at], labels, weights, samples)
+            return Batch(inputs[at], labels, weights, places)
         pixels = self._augmented(inputs, at, samples, epoch) if self._flip or self._translate else inputs[at]
-        return Batch(pixels.permute(0, 3, 1, 2), labels, weights, samples)
+        return Batch(pixels.permute(0, 3, 1, 2), labels, weights, places)
 
     def _channels_last(self, inputs: NDArray[Any]) -> Tensor:
         """Return samples as a tensor, and images as a view with the channels last."""

@@ -13,10 +13,11 @@ from deeplda.training.parallel import World
 
 
 class MarginSums:
-    """How well the label of each training sample fitted, summed up over all epochs: a sum and a count for each sample.
+    """How well the label of each training sample fitted, summed up over epochs: a sum and a count for each sample.
 
     The margins come from the outputs of the training batches, so they cost no extra pass. A sample whose label is wrong
-    has low margins until the network has memorised it, which is why all epochs count, not only the last ones.
+    has low margins until the network has memorised it, so all epochs count, except the first quarter, which knows
+    little.
 
     If a batch is split among processes, each one adds the margins of its own samples, and `gather` adds them up in the
     first process after every epoch.
