@@ -27,7 +27,12 @@ FEW_ROWS, MOST_ROWS, SPLITS = 1_000, 10_000, 3
 SETTINGS: dict[str, dict[str, Any]] = {
     "default": {},
     "no hidden layers": {"hidden_layer_sizes": ()},
+    "dropout 0.3": {"dropout": 0.3},
     "dropout 0.2": {"dropout": 0.2},
+    "dropout 0.1": {"dropout": 0.1},
+    "dropout 0.2, 300 epochs": {"dropout": 0.2, "max_epochs": 300},
+    "dropout 0.2, decay 0.003": {"dropout": 0.2, "weight_decay": 0.003},
+    "dropout 0.2, 256 units": {"dropout": 0.2, "hidden_layer_sizes": (256, 256)},
     "lam 0.1": {"lam": 0.1},
     "pillai": {"statistic": "pillai"},
     "joint": {"objective": "joint"},

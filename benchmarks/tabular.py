@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import csv
 import importlib.util
-import math
 import time
 import warnings
 from collections.abc import Callable
@@ -31,9 +30,8 @@ import pandas as pd
 import sklearn
 import torch
 from numpy.typing import NDArray
-from paired import CONFIDENCE
+from paired import over_splits
 from real_tables import BENCHMARK, Table
-from scipy.stats import t
 from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import HistGradientBoostingClassifier
@@ -160,27 +158,17 @@ def summary(rows: pd.DataFrame) -> str:
             means = scores.mean()
             best = (sign * means.drop(OURS)).idxmax()
             n_train, n_test = shares.loc[table]
-            mean, half = over_splits((scores[OURS] - scores[best]).dropna().to_numpy(), n_test / n_train)
-            (behind if sign * mean + half < 0 else ahead if sign * mean - half > 0 else []).append(table)
+            found = over_splits((scores[OURS] - scores[best]).dropna().to_numpy(), n_test / n_train)
+            worse, better = sorted((sign * found.low, sign * found.high))
+            (behind if better < 0 else ahead if worse > 0 else []).append(table)
             cells = " | ".join(f"{means[name]:.{decimals}f}" if name in means else "" for name in names)
-            found = f"{mean:+.{decimals}f} ({mean - half:+.{decimals}f} to {mean + half:+.{decimals}f})"
-            lines.append(f"| {table} | {n_train} | {cells} | {best}: {found} |")
+            mean, low, high = (f"{value:+.{decimals}f}" for value in (found.mean, found.low, found.high))
+            lines.append(f"| {table} | {n_train} | {cells} | {best}: {mean} ({low} to {high}) |")
         level = len(order) - len(behind)
         lines.append(f"\nAt least level on {level} of {len(order)} tables, ahead on {ahead}, behind on {behind}.\n")
         parts += lines
     seconds = rows.groupby(["table", "classifier"])["cpu_seconds"].mean().unstack()
     return "\n".join([*parts, "CPU seconds per fit", seconds.loc[order, names].round(2).to_string()])
-
-
-def over_splits(differences: NDArray[np.float64], ratio: float) -> tuple[float, float]:
-    """Return the mean difference over random splits and half the width of its 95 % interval.
-
-    The training sets of the splits overlap, so the variance of the mean is larger than s^2 / J for J splits. Nadeau and
-    Bengio (2003) estimate it by (1 / J + n_test / n_train) s^2; `ratio` is n_test / n_train.
-    """
-    count = len(differences)
-    variance = (1 / count + ratio) * differences.var(ddof=1)
-    return float(differences.mean()), float(t.ppf((1 + CONFIDENCE) / 2, count - 1) * math.sqrt(variance))
 
 
 if __name__ == "__main__":
