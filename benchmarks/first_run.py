@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import paired
 import torch
 from numpy.typing import NDArray
 from paired import CONFIDENCE, Interval
@@ -319,14 +320,8 @@ def summary(images: Images, rows: list[dict[str, str]], work: Path) -> str:
 
 
 def over_splits(differences: NDArray[np.float64]) -> Interval:
-    """Return the mean difference of accuracies over random splits with its interval, in percentage points.
-
-    The training sets of the splits overlap, so the variance of the mean is larger than s^2 / J for J splits. Nadeau and
-    Bengio (2003) estimate it by (1 / J + n_test / n_train) s^2.
-    """
-    count = len(differences)
-    variance = (1 / count + TEST_SHARE / (1 - TEST_SHARE - VAL_SHARE)) * differences.var(ddof=1)
-    return interval(differences.mean(), variance, count - 1)
+    """Return the mean difference of accuracies over random splits with its interval, in percentage points."""
+    return paired.over_splits(100 * differences, TEST_SHARE / (1 - TEST_SHARE - VAL_SHARE))
 
 
 def over_images(differences: NDArray[np.float64]) -> Interval:

@@ -29,7 +29,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean difference of accuracies with its 95 % interval, in percentage points."""
+    """A mean difference of scores with its 95 % interval; for accuracies, in percentage points."""
 
     mean: float
     low: float
@@ -55,6 +55,18 @@ def interval(ours: NDArray[np.bool_], theirs: NDArray[np.bool_]) -> Interval:
     half = t.ppf((1 + CONFIDENCE) / 2, freedom) * np.sqrt(total)
     mean = difference.mean()
     return Interval(100 * mean, 100 * (mean - half), 100 * (mean + half))
+
+
+def over_splits(differences: NDArray[np.float64], ratio: float) -> Interval:
+    """Return the mean difference of scores over random splits with its interval, in the unit of the differences.
+
+    The training sets of the splits overlap, so the variance of the mean is larger than s^2 / J for J splits. Nadeau and
+    Bengio (2003) estimate it by (1 / J + n_test / n_train) s^2; `ratio` is n_test / n_train.
+    """
+    count, mean = len(differences), float(differences.mean())
+    variance = (1 / count + ratio) * differences.var(ddof=1)
+    half = float(t.ppf((1 + CONFIDENCE) / 2, count - 1) * np.sqrt(variance))
+    return Interval(mean, mean - half, mean + half)
 
 
 def main() -> None:

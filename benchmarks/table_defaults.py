@@ -1,74 +1,98 @@
-"""Statistics and alphas for `DeepLDAClassifier` on made-up tables: what its defaults were chosen by.
+"""Settings for `DeepLDAClassifier` on real tables that are not in tabular.py: what its defaults were chosen by.
 
-    python benchmarks/table_defaults.py [--output results/table_defaults.csv]
+    python benchmarks/table_defaults.py FOLDER [--output results/table_defaults.csv] [--only sonar] [--settings default]
 
-Stratified 5-fold cross-validation as in tabular.py, but on none of its tables: what is reported was not chosen by.
+FOLDER, the splits and the CSV file are as in tabular.py: a row is a fit, and rows that are there already are not
+measured again. Tables with up to 1,000 training rows have three splits, larger ones one, with at most 10,000 training
+rows. The summary has the mean difference to the default settings over the tables of each size, in points of accuracy,
+with its standard error over the tables.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
-from collections.abc import Callable
-from itertools import product
+import warnings
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import pandas as pd
 import torch
-from joblib import Parallel, delayed
-from numpy.typing import NDArray
-from sklearn.datasets import make_classification, make_gaussian_quantiles
-from sklearn.model_selection import StratifiedKFold, cross_val_score
+from real_tables import STUDY
+from sklearn.model_selection import StratifiedShuffleSplit
+from tabular import TEST_SHARE, append, fit_and_score
 
-from deeplda.estimators import DeepLDAClassifier
+from deeplda import DeepLDAClassifier
 
-STATISTICS = ("smallest", "wilks", "pillai", "hotelling")
-ALPHAS = (1.0, 0.6)
-SEEDS = (0, 1)
-
-
-def blobs(n: int, features: int, classes: int, **other: Any) -> Callable[[], tuple[NDArray[Any], NDArray[Any]]]:
-    """Clusters in a few useful directions, `features` in all."""
-    return lambda: make_classification(
-        n, features, n_classes=classes, n_redundant=features // 5, random_state=0, **other
-    )
-
-
-TABLES: dict[str, Callable[[], tuple[NDArray[Any], NDArray[Any]]]] = {
-    "150 x 4, 3": blobs(150, 4, 3, n_informative=3, n_clusters_per_class=1, class_sep=1.5),
-    "200 x 15, 3": blobs(200, 15, 3, n_informative=8, n_clusters_per_class=1),
-    "600 x 30, 2": blobs(600, 30, 2, n_informative=12, n_clusters_per_class=2),
-    "1200 x 40, 8": blobs(1200, 40, 8, n_informative=15, n_clusters_per_class=2, class_sep=1.5),
-    "quantiles, 4": lambda: make_gaussian_quantiles(n_samples=600, n_features=5, n_classes=4, random_state=0),
+FEW_ROWS, MOST_ROWS, SPLITS = 1_000, 10_000, 3
+SETTINGS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "no hidden layers": {"hidden_layer_sizes": ()},
+    "dropout 0.3": {"dropout": 0.3},
+    "dropout 0.2": {"dropout": 0.2},
+    "dropout 0.1": {"dropout": 0.1},
+    "dropout 0.2, 300 epochs": {"dropout": 0.2, "max_epochs": 300},
+    "dropout 0.2, decay 0.003": {"dropout": 0.2, "weight_decay": 0.003},
+    "dropout 0.2, 256 units": {"dropout": 0.2, "hidden_layer_sizes": (256, 256)},
+    "lam 0.1": {"lam": 0.1},
+    "pillai": {"statistic": "pillai"},
+    "joint": {"objective": "joint"},
+    "cce": {"objective": "cce"},
+    "classic_lda": {"predictor": "classic_lda"},
+    "rate 0.03": {"learning_rate": 0.03},
+    "decay 0.001": {"weight_decay": 0.001},
+    "decay 0.1": {"weight_decay": 0.1},
 }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Statistics and alphas of DeepLDAClassifier on made-up tables.")
-    parser.add_argument("--output", type=Path, help="a CSV file for the accuracy of every seed")
-    options = parser.parse_args()
-    trials = list(product(TABLES, STATISTICS, ALPHAS, SEEDS))
-    accuracies = Parallel(n_jobs=-1)(delayed(accuracy)(*trial) for trial in trials)
-    found = dict(zip(trials, accuracies, strict=True))
-    print(f"{'':22}" + "".join(f"{table:>18}" for table in TABLES) + f"{'mean':>8}")
-    for statistic, alpha in product(STATISTICS, ALPHAS):
-        columns = [np.array([found[table, statistic, alpha, seed] for seed in SEEDS]) for table in TABLES]
-        cells = "".join(f"{column.mean():11.2f} ±{column.std(ddof=1):5.2f}" for column in columns)
-        print(f"{statistic:12} alpha {alpha:<4}{cells}{np.mean(columns):8.2f}")
-    if options.output:
-        with options.output.open("w", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["table", "statistic", "alpha", "seed", "accuracy"])
-            writer.writerows([*trial, round(value, 3)] for trial, value in found.items())
-
-
-def accuracy(table: str, statistic: str, alpha: float, seed: int) -> float:
+    options = arguments()
     torch.set_num_threads(1)
-    inputs, labels = TABLES[table]()
-    folds = StratifiedKFold(5, shuffle=True, random_state=seed)
-    classifier = DeepLDAClassifier(statistic=statistic, alpha=alpha, random_state=seed)
-    return float(100 * cross_val_score(classifier, inputs, labels, cv=folds).mean())
+    warnings.simplefilter("ignore")
+    for name in options.only:
+        measure(name, options)
+    print(summary(pd.read_csv(options.output)))
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="the folder with the downloaded packages of tables")
+    parser.add_argument("--output", type=Path, default=Path("table_defaults.csv"), help="the CSV file, a row per fit")
+    parser.add_argument("--only", nargs="*", choices=STUDY, default=list(STUDY), help="measure these tables")
+    parser.add_argument("--settings", nargs="*", choices=SETTINGS, default=list(SETTINGS), help="measure these")
+    return parser.parse_args()
+
+
+def measure(name: str, options: argparse.Namespace) -> None:
+    """Fit and score every setting on the splits of a table, except for the rows that the file already has."""
+    done = set()
+    if options.output.exists():
+        found = pd.read_csv(options.output).query("table == @name")
+        done = set(zip(found["classifier"], found["split"], strict=True))
+    inputs, labels = STUDY[name].read(options.folder)
+    few = len(labels) * (1 - TEST_SHARE) <= FEW_ROWS
+    splits = StratifiedShuffleSplit(SPLITS if few else 1, test_size=TEST_SHARE, random_state=0).split(inputs, labels)
+    for split, (train, test) in enumerate(splits):
+        for setting in options.settings:
+            if (setting, split) in done:
+                continue
+            classifier = DeepLDAClassifier(random_state=split, calibrate=False, **SETTINGS[setting])
+            scores = fit_and_score(classifier, inputs, labels, train[:MOST_ROWS], test)
+            append(options.output, {"table": name, "classifier": setting, "split": split, **scores})
+
+
+def summary(rows: pd.DataFrame) -> str:
+    """Return the mean accuracy of each setting on each table, and its mean differences to the default."""
+    means = rows.groupby(["classifier", "table"])["accuracy"].mean().unstack("table")
+    sizes = rows.groupby("table")["train_rows"].first()
+    differences = means - means.loc["default"]
+    lines = [means.T.round(1).to_string(), ""]
+    for setting, row in differences.iterrows():
+        cells = []
+        for size, chosen in (("few rows", sizes <= FEW_ROWS), ("more", sizes > FEW_ROWS)):
+            found = row[chosen[chosen].index].dropna()
+            cells.append(f"{size} {found.mean():+6.2f} ± {found.sem():.2f} ({len(found)})")
+        lines.append(f"{setting:24}" + "   ".join(cells))
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

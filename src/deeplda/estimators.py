@@ -97,7 +97,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     hidden_layer_sizes : tuple of int, default=None
         Number of units in each hidden layer of the MLP; `()` leaves a linear map. None means (128, 128).
     dropout : float, default=None
-        Fraction of the values of each hidden layer of the MLP that is dropped during training. None means 0.5.
+        Fraction of the values of each hidden layer of the MLP that is dropped during training. None means 0.2.
     objective : {"lda", "rdlda", "dlda", "cce", "gce", "joint"}, default="lda"
         "lda" is the general discriminant objective, "rdlda" and "dlda" are the paper's two objectives with the paper's
         defaults, "cce" is cross-entropy, "gce" is generalised cross-entropy, which is more robust to wrong labels, and

@@ -91,7 +91,7 @@ def build_network(
         logit_scale: factor for the outputs of a plain head.
         outputs: "whitened" ends a built-in network in a `WhitenedOutput`; None leaves the outputs of the head.
         hidden_layer_sizes: number of units in each hidden layer of "mlp" at width 1, by default (128, 128).
-        dropout: fraction of the hidden values of "mlp" dropped during training, by default 0.5.
+        dropout: fraction of the hidden values of "mlp" dropped during training, by default 0.2.
 
     Raises InputError if the name is unknown, if the arguments are unsuitable, or if a built-in network does not fit in
     memory; nothing is allocated in that case. The size of your own network is not checked in advance, because only its

@@ -128,7 +128,7 @@ class MLP(nn.Module):
         logit_scale: float = 1.0,
         outputs: Outputs | None = None,
         hidden: Sequence[int] = (128, 128),
-        dropout: float = 0.5,
+        dropout: float = 0.2,
     ) -> None:
         super().__init__()
         features = row_features(sample_shape, network="mlp")

@@ -174,7 +174,7 @@ class NetworkSettings(_Settings):
         description="Units in each hidden layer of mlp, such as 128,64, or none for a linear map. [default: 128,128]",
     )
     dropout: float | None = Field(
-        None, ge=0, lt=1, description="Fraction of the hidden values of mlp dropped during training. [default: 0.5]"
+        None, ge=0, lt=1, description="Fraction of the hidden values of mlp dropped during training. [default: 0.2]"
     )
 
     @field_validator("hidden_layer_sizes")
