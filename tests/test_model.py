@@ -15,7 +15,8 @@ from torch import nn
 import deeplda
 from deeplda import RDLDALoss, load
 from deeplda.errors import InputError
-from deeplda.model import Model, Normalisation, byte_sums
+from deeplda.model import Model
+from deeplda.normalisation import Normalisation, byte_sums
 from deeplda.predictors import ClassicLDA, Hyperplanes, NearestMean
 from small_model import digits, small_model
 

@@ -24,7 +24,7 @@ LAYERS = [
     ["classical"],
     ["objective"],
     ["networks", "subclasses", "data", "views"],
-    ["model_card", "new_samples", "audit"],
+    ["model_card", "new_samples", "audit", "normalisation"],
     ["model"],
     ["loading"],
     ["training"],

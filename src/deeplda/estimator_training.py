@@ -17,8 +17,9 @@ from deeplda.device import pick_device, seeded
 from deeplda.errors import InputError
 from deeplda.estimator_inputs import Standardisation, build_own, calibration_folds, loop_part
 from deeplda.estimator_row_space import RowSpace, spans_fewer_dimensions
-from deeplda.model import Model, Normalisation
+from deeplda.model import Model
 from deeplda.networks.inspection import output_width
+from deeplda.normalisation import Normalisation
 from deeplda.sampling import sufficient_batch_size
 from deeplda.subclasses import Clusters
 from deeplda.training.config import LDA_OBJECTIVES, FitConfig

@@ -17,7 +17,7 @@ from deeplda.data.mapped_rows import MappedRows, is_mapped
 from deeplda.data.pack_index import IMAGES_FILE, INDEX_FILE
 from deeplda.data.sources import load_labelled, source_changes
 from deeplda.errors import InputError
-from deeplda.model import Normalisation
+from deeplda.normalisation import Normalisation
 from deeplda.training.batches import BatchSource
 from deeplda.training.config import LoopConfig
 

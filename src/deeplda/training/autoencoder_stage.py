@@ -16,9 +16,9 @@ from deeplda.data.dataset import Data, Inputs, Part
 from deeplda.device import pick_device, seeded
 from deeplda.errors import InputError, TrainingError
 from deeplda.io import read_small, read_tensors
-from deeplda.model import Normalisation
 from deeplda.networks import EncoderDecoder, build_autoencoder, reconstruction_error, training_flops
 from deeplda.networks.inspection import first_mismatch, outline, samples_at_once
+from deeplda.normalisation import Normalisation
 from deeplda.output_folder import OutputFolder
 from deeplda.training.batches import Batch
 from deeplda.training.config import AutoencoderConfig

@@ -18,10 +18,11 @@ from deeplda.data.dataset import Data, Inputs, Labels, Part
 from deeplda.device import autocast_for, pick_device, seeded, warn_if_slow
 from deeplda.errors import InputError, TrainingError, while_training
 from deeplda.losses import DeepLDALoss
-from deeplda.model import Model, ModelCard, Normalisation, byte_sums
+from deeplda.model import Model, ModelCard
 from deeplda.model_card import LDA_PREDICTORS, PredictorName
 from deeplda.networks import StartsFromData, WhitenedOutput, build_network, default_network, training_flops
 from deeplda.networks.inspection import first_mismatch
+from deeplda.normalisation import Normalisation, byte_sums
 from deeplda.predictors import Softmax
 from deeplda.sampling import stratified_sample
 from deeplda.subclasses import SubclassMap
