@@ -46,7 +46,8 @@ def instant(monkeypatch):
         def run(rows):
             embedding = model.transform(rows)
             scores, shown = (f(torch.as_tensor(embedding)) for f in (model.class_scores, model.class_probabilities))
-            return {"scores": scores.numpy(), "probabilities": shown.numpy(), "embedding": embedding}
+            found = {"scores": scores.numpy(), "probabilities": shown.numpy(), "embedding": embedding}
+            return found | {"unknown_score": model.unknown_score(rows)}
 
         return run
 
@@ -140,10 +141,10 @@ def test_without_data_random_images_serve_unless_all_was_asked_for(home, capsys)
 
 @pytest.mark.usefixtures("instant")
 def test_a_graph_that_differs_is_not_written(home, monkeypatch, capsys):
-    names = {"scores": 3, "probabilities": 3, "embedding": 3}
+    shapes = {"scores": (3,), "probabilities": (3,), "embedding": (3,), "unknown_score": ()}
     monkeypatch.setattr(
         "deeplda.export._onnx_runner",
-        lambda _: lambda rows: {name: np.ones((len(rows), width)) for name, width in names.items()},
+        lambda _: lambda rows: {name: np.ones((len(rows), *shape)) for name, shape in shapes.items()},
     )
     with pytest.raises(SystemExit, match=r"^1$"):
         main(["export", "run"])

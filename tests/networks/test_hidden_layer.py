@@ -35,6 +35,11 @@ class WithBoth(WithFeatures):
         return self.second(features)
 
 
+class OwnForward(WithBoth):
+    def forward(self, inputs):
+        return -super().forward(inputs)
+
+
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("head", [None, "plain"])
 def test_built_in_networks(name, head):
@@ -76,6 +81,16 @@ def test_own_networks_have_the_same_features_with_and_without_a_method(kind, ran
     torch.testing.assert_close(outputs, network.second(features))
     assert network.ran == ran
     assert not network.first._forward_pre_hooks
+
+
+def test_a_subclass_that_overrides_forward_alone_keeps_its_outputs():
+    network, inputs = OwnForward(), torch.randn(5, 4)
+    outputs, features = outputs_and_features(network, inputs)
+    torch.testing.assert_close(outputs, network(inputs))
+    torch.testing.assert_close(features, network.features(inputs))
+    network = WithBoth()
+    network.forward = lambda inputs: inputs[:, :2]
+    torch.testing.assert_close(outputs_and_features(network, inputs)[0], inputs[:, :2])
 
 
 def test_the_linear_layer_that_runs_last_counts_not_the_one_that_is_defined_last():

@@ -9,7 +9,6 @@ The built-in networks have two methods, with forward(x) = outputs(features(x)); 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, nn
@@ -25,22 +24,28 @@ def outputs_and_features(network: nn.Module, inputs: Tensor) -> tuple[Tensor, Te
 
     The hidden layer is the result of the network's method `features`. If it has no such method, it is the input of the
     linear layer that runs last, or None if there is no such layer or its input is not one vector per sample. A network
-    that has `features` but not `outputs` is run twice.
+    that has `features` but not `outputs`, or whose `forward` was overridden without `outputs`, is run twice.
 
     Raises InputError if `features` returns anything else than one vector or one stack of maps per sample.
     """
-    features, outputs = (_method(network, name) for name in ("features", "outputs"))
-    if features is None:
+    features: Any = getattr(network, "features", None)
+    if not callable(features):
         return _with_input_of_last_linear(network, inputs)
     hidden = features(inputs)
-    embeddings: Tensor = network(inputs) if outputs is None else outputs(hidden)
+    outputs: Any = getattr(network, "outputs", None)
+    embeddings: Tensor = outputs(hidden) if _is_split(network) else network(inputs)
     return embeddings, _vectors(hidden, inputs.shape[0])
 
 
-def _method(network: nn.Module, name: str) -> Callable[[Tensor], Any] | None:
-    """Return a method or a submodule that can be called, or None if the network has none of that name."""
-    found = getattr(network, name, None)
-    return found if callable(found) else None
+def _is_split(network: nn.Module) -> bool:
+    """Return whether `outputs` is a method of the class that defines `forward`, or of a subclass of it.
+
+    A subclass that overrides `forward` alone inherits an `outputs` that may not belong to it.
+    """
+    if "forward" in vars(network):
+        return False
+    lowest = next(kind for kind in type(network).__mro__ if {"outputs", "forward"} & vars(kind).keys())
+    return "outputs" in vars(lowest)
 
 
 def _vectors(hidden: Any, samples: int) -> Tensor:

@@ -65,9 +65,8 @@ def _gathered(
         part.labels, part.weights, scatter=model.card.scatter, class_weight=model.card.class_weight
     )
     hidden, some, width = FeatureStatistics(), list[Tensor](), model.card.layer_width
-    chosen = np.zeros(len(part), dtype=bool)
-    chosen[stratified_sample(part.labels, MOST_NEIGHBOURS, seed=0)] = True
-    inputs, labels, chosen = world.share(part.inputs), world.share(part.labels), world.share(chosen)
+    inputs, labels, places = world.share(part.inputs), world.share(part.labels), world.share(np.arange(len(part)))
+    chosen = np.isin(places, stratified_sample(part.labels, MOST_NEIGHBOURS, seed=0))
     weights, start = None if part.weights is None else world.share(part.weights), 0
     for batch in watch(model._batches(compute, inputs), len(inputs), "fitting the predictors"):
         here = slice(start, start + len(batch))
@@ -77,14 +76,17 @@ def _gathered(
             hidden.update(batch[:, width:], *own)
             some.append(batch[:, width:].cpu()[chosen[here]])
         start += len(batch)
-    (first, first_hidden, stored), *others = world.gather((embedded, hidden, some))
-    for other, other_hidden, other_stored in others:
+    gathered = world.gather((embedded, hidden, places[chosen], some))
+    first, first_hidden, _, _ = gathered[0]
+    for other, other_hidden, _, _ in gathered[1:]:
         first.merge(other)
         first_hidden.merge(other_hidden)
-        stored = stored + other_stored
+    stored = [rows for *_, parts in gathered for rows in parts]
     if not stored:
         return LayerStatistics(first, None, None)
-    return LayerStatistics(first, first_hidden, torch.cat(stored))
+    # In the order of the samples, whichever process had them.
+    order = np.argsort(np.concatenate([own for _, _, own, _ in gathered]))
+    return LayerStatistics(first, first_hidden, torch.cat(stored)[order])
 
 
 def evaluate(
