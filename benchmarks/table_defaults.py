@@ -1,11 +1,11 @@
 """Settings for `DeepLDAClassifier` on real tables that are not in tabular.py: what its defaults were chosen by.
 
-    python benchmarks/table_defaults.py FOLDER [--output results/table_defaults.csv] [--only sonar] [--settings "dropout 0.2"]
+    python benchmarks/table_defaults.py FOLDER [--output results/table_defaults.csv] [--settings "dropout 0.2"]
 
 FOLDER, the splits and the CSV file are as in tabular.py: a row is a fit, and rows that are there already are not
 measured again. Tables with up to 1,000 training rows have three splits, larger ones one, with at most 10,000 training
-rows. The summary has the mean difference to dropout 0.5 over the tables of each size, in points of accuracy,
-with its standard error over the tables.
+rows. The summary has the mean difference to dropout 0.5 over the tables of each size, in points of accuracy, with its
+standard error over the tables.
 """
 
 from __future__ import annotations
