@@ -50,7 +50,9 @@ def rows_of(text):
 
 def decided(home, name, decision, samples):
     """Write the rows of these samples with a decision to a file, as the page does."""
-    rows = [row for row in rows_of((home / "run" / "audit.csv").read_text()) if row["sample"] in samples]
+    # The apostrophe is in front of what a spreadsheet could take for a formula.
+    rows = rows_of((home / "run" / "audit.csv").read_text())
+    rows = [row for row in rows if row["sample"].removeprefix("'") in samples]
     with (home / name).open("w", newline="") as stream:
         writer = csv.DictWriter(stream, COLUMNS)
         writer.writeheader()
