@@ -82,7 +82,14 @@ def test_the_kind_does_not_depend_on_the_order_of_the_rows(split):
 
 
 @pytest.mark.parametrize(
-    "type_", [pa.list_(pa.int8()), pa.struct({"a": pa.int8()}), pa.binary(), pa.map_(pa.int8(), pa.int8())]
+    "type_", [pa.list_(pa.int8()), pa.large_list(pa.float64()), pa.list_(pa.float32(), 4), pa.list_(pa.float16())]
+)
+def test_lists_of_numbers_are_vectors(type_):
+    assert kind_of(type_) == "vector"
+
+
+@pytest.mark.parametrize(
+    "type_", [pa.list_(pa.string()), pa.struct({"a": pa.int8()}), pa.binary(), pa.map_(pa.int8(), pa.int8())]
 )
 def test_other_types_have_no_kind(type_):
     assert kind_of(type_) is None
