@@ -21,7 +21,7 @@ def images(n=6, channels=3, height=5, width=7):
 def test_without_augmentation_the_images_are_as_stored_and_channels_last():
     part = images()
     places = np.array([4, 1, 1])
-    inputs, labels, weights = BatchSource(part, CPU, LoopConfig()).batch(places, 0)
+    inputs, labels, weights, _ = BatchSource(part, CPU, LoopConfig()).batch(places, 0)
     assert np.array_equal(inputs.numpy(), part.inputs[places])
     assert labels.tolist() == [4, 1, 1]
     assert weights is None
@@ -93,7 +93,7 @@ def test_every_image_is_moved_by_a_step_and_mirrored_at_the_edge():
 
 def test_rows_are_left_alone():
     part = Part(np.arange(12, dtype=np.float32).reshape(4, 3), np.arange(4))
-    inputs, labels, _ = BatchSource(part, CPU, LoopConfig(flip=True, translate=3)).batch(np.array([2, 0]), 0)
+    inputs, labels, *_ = BatchSource(part, CPU, LoopConfig(flip=True, translate=3)).batch(np.array([2, 0]), 0)
     assert inputs.tolist() == [[6, 7, 8], [0, 1, 2]]
     assert labels.tolist() == [2, 0]
 
@@ -106,3 +106,11 @@ def test_a_translation_larger_than_the_image_is_survived():
 def test_weights_come_with_their_samples():
     part = replace(images(), weights=np.array([1.0, 2.0, 0.5, 4.0, 8.0, 3.0]))
     assert BatchSource(part, CPU, LoopConfig()).batch(np.array([4, 1, 1]), 0).weights.tolist() == [8, 2, 2]
+
+
+def test_places_are_those_of_the_samples_after_the_first_quarter_of_the_epochs():
+    source = BatchSource(images(), CPU, LoopConfig(epochs=9))
+    found = [source.batch(np.array([4, 1]), epoch).places for epoch in range(4)]
+    assert found[:2] == [None, None]
+    assert [places.tolist() for places in found[2:]] == [[4, 1], [4, 1]]
+    assert BatchSource(images(), CPU, LoopConfig(epochs=1)).batch(np.array([2]), 0).places.tolist() == [2]
