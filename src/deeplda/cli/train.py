@@ -179,7 +179,7 @@ def _train(
         try:
             return run_to_end(settings, folder, progress, stop, world=world, new_id=choice.new_id, complete=complete)
         except StoppedError as error:
-            command = f"deeplda train{code_options(dict(settings))} --resume --run {folder}"
+            command = f"deeplda train --resume --run {folder}{code_options(dict(settings))}"
             raise StoppedError(f"{error}; to resume: {command}") from None
 
 
