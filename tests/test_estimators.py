@@ -451,11 +451,6 @@ class TestLabelsAndClasses:
         with pytest.raises(ValueError, match="number of classes has to be greater than one; got 1 class"):
             DeepLDAClassifier().fit([[0.0], [1.0]], [1, 1])
 
-    def test_sparse_is_refused(self, iris):
-        sparse = pytest.importorskip("scipy.sparse")
-        with pytest.raises(TypeError, match="Sparse data was passed"):
-            DeepLDAClassifier().fit(sparse.csr_array(iris[0]), iris[1])
-
     def test_not_fitted(self, iris):
         with pytest.raises(NotFittedError):
             DeepLDAClassifier().transform(iris[0])

@@ -27,6 +27,8 @@ EXTRAS = {
             "train",
             "evaluate",
             "predict",
+            "similar",
+            "fit-features",
             "report",
             "doctor",
             "audit",

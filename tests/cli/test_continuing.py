@@ -225,10 +225,10 @@ def test_an_unfinished_run_is_extended_and_resumed_to_the_same_bytes(home, capsy
     from deeplda.training import loop
 
     def stop_at(epoch):
-        def next_epoch(counters, *rest):
+        def next_epoch(counters, *rest, **options):
             if counters.epoch == epoch:
                 raise StoppedError("stopped")
-            return loop_next_epoch(counters, *rest)
+            return loop_next_epoch(counters, *rest, **options)
 
         loop_next_epoch = loop._next_epoch
         return next_epoch
@@ -263,7 +263,9 @@ def test_the_best_epoch_is_kept_if_no_later_one_is_better(home, capsys, monkeypa
     from deeplda.training import loop
 
     next_epoch = loop._next_epoch
-    monkeypatch.setattr(loop, "_next_epoch", lambda c, score, t: next_epoch(c, score if c.epoch < 3 else 0.0, t))
+    monkeypatch.setattr(
+        loop, "_next_epoch", lambda c, score, t, **rest: next_epoch(c, score if c.epoch < 3 else 0.0, t, **rest)
+    )
     before = (home / "runs" / "a" / "checkpoints" / "best" / "state.safetensors").read_bytes()
     best = metrics(home / "runs" / "a")[-1]["best_epoch"]
     assert in_this_process(capsys, "train", "--resume", "--epochs", "5", "--quiet", *run_to(home, "a"))[0] == 0

@@ -90,12 +90,11 @@ def test_all_commands_work_on_the_run(fitted, tmp_path, capsys):
     assert (run / "report.html").exists()
 
 
-def test_a_class_is_added_with_the_same_ridge_and_priors(fitted):
+def test_a_class_is_added(fitted):
     model = load(fitted / "run")
     features, labels = embeddings()
     model.add_class(features[labels == 1] + 30, "shifted")
     assert (model.predict(features[labels == 1] + 30) == "shifted").all()
-    assert model.predictor.priors == "empirical"
 
 
 def test_a_list_column_and_columns_of_numbers_give_the_same_model(tmp_path, capsys):

@@ -284,7 +284,7 @@ def test_a_search_with_the_scatters_of_dorfer(defined):
         (("nowhere/",), "nowhere/ does not exist"),
         (("--recipe", "quik"), "did you mean 'quick'?"),
         (("--network", "dorfernet"), "24"),
-        (("--epochs", "0"), "epochs is"),
+        (("--epochs", "-1"), "epochs is"),
         (("--storage", "nonsense", *TINY), "storage is not the URL"),
         (("--sweep", "typo"), "typo is not a sweep folder"),
         (("--sweep", ".", *TINY), "need a new or empty folder, or a sweep"),

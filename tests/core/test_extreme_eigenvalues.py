@@ -122,7 +122,7 @@ def test_the_smallest_eigenvalue_beside_one_of_almost_1e8(alpha, seed):
     assert value == pytest.approx(true.value, rel=0, abs=1e-11)
     units = h.std(0)
     assert relative_error(gradient * units, true.gradient * units) < 1e-8
-    found = discriminant_eigenvalues(*tensors(h, y), alpha=alpha, lam=0.0)
+    found = discriminant_eigenvalues(*constants(h, y), alpha=alpha, lam=0.0)
     np.testing.assert_allclose(found[:-1], true.eigenvalues[:-1], rtol=0, atol=1e-11)
 
 

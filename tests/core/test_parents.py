@@ -5,7 +5,7 @@ import pytest
 import rank_jobs
 import scipy.linalg
 import torch
-from batches import STATISTICS, gaussian_batch, relative_error, tensors
+from batches import STATISTICS, constants, gaussian_batch, relative_error, tensors
 from oracle import regularised, statistic_of
 from ranks import RankPool, values
 
@@ -67,7 +67,7 @@ def test_value_and_eigenvalues_are_those_of_literal_sums(shape, weighted, scatte
     eigenvalues = scipy.linalg.eigh(s_b, regularised(s_w, alpha, 1e-3), eigvals_only=True)[-m:]
     options = {"alpha": alpha, "scatter": scatter, "class_weight": class_weight, "parents": PARENTS}
     given = torch.tensor(weights) if weighted else None
-    found = discriminant_eigenvalues(*tensors(h, y), sample_weight=given, **options)
+    found = discriminant_eigenvalues(*constants(h, y), sample_weight=given, **options)
     assert relative_error(found, eigenvalues) < 1e-9
     for statistic in STATISTICS:
         expected, _ = statistic_of(eigenvalues, statistic, 0.5, m)
@@ -152,7 +152,7 @@ def test_diagnostics_have_the_eigenvalues_between_classes():
     h, y = subclass_batch(90, 6)
     criterion = DeepLDALoss(parents=PARENTS)
     criterion(*tensors(h, y))
-    expected = discriminant_eigenvalues(*tensors(h, y), parents=PARENTS)
+    expected = discriminant_eigenvalues(*constants(h, y), parents=PARENTS)
     torch.testing.assert_close(criterion.diagnostics.eigenvalues, expected)
     assert len(expected) == 3
     assert "parents=(3, 0, 3, 7, 7, 1, 7)" in repr(criterion)

@@ -12,7 +12,7 @@ from deeplda import DeepLDALoss
 from deeplda.core import discriminant_eigenvalues
 from deeplda.errors import InputError
 from deeplda.loading import load
-from deeplda.networks import NETWORKS, WhitenedOutput, build_network, describe
+from deeplda.networks import WhitenedOutput, build_network, describe
 from deeplda.training.config import RunConfig
 from deeplda.training.pipeline import run_to_end
 from deeplda.training.progress import Progress
@@ -137,7 +137,7 @@ def test_arguments_that_do_not_fit():
         WhitenedOutput(0)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", SHAPES)
 def test_every_built_in_network_can_end_in_it(name):
     torch.manual_seed(0)
     network = build_network(name, SHAPES[name], 3, width=1 / 8, outputs="whitened")

@@ -73,6 +73,7 @@ class _Scripted:
     """A `Trainee` whose scores are given in advance, one for each time that the validation set is scored."""
 
     lda_width = None
+    margins = None
     device = torch.device("cpu")
 
     def __init__(self, scores):
