@@ -102,7 +102,6 @@ STUDY: dict[str, Table] = {
     "churn": RTable("modeldata/mlc_churn", "churn"),
     "phoneme": KeelTable("phoneme"),
     "penbased": KeelTable("penbased"),
-    "diamonds": RTable("ggplot2/diamonds", "cut"),
 }
 
 
