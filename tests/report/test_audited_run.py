@@ -27,7 +27,7 @@ def test_a_run_on_all_samples_names_them_by_their_parts(tmp_path):
 
 @pytest.mark.parametrize("settings", [{"subclasses": 2, "cluster_on": "inputs"}, {"objective": "cce"}])
 def test_margins_are_those_of_classes_whatever_the_objective(tmp_path, settings):
-    run = audit_run(train_run(tmp_path / "run", row_set(tmp_path / "rows.npz", ("a", "b")), epochs=5, **settings))
+    run = audit_run(train_run(tmp_path / "run", row_set(tmp_path / "rows.npz", ("a", "b")), epochs=40, **settings))
     assert run.audit.from_training.sum() == run.parts.count("train")
     assert (run.audit.margins > 0).mean() > 0.8
     assert (run.audit.distances is None) == ("objective" in settings)
