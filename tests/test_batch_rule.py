@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from deeplda.batch_rule import (
@@ -62,6 +62,7 @@ def test_both_sides_of_the_width(dims, too_small):
 
 
 @given(batches, widths)
+@example([33, 33, 44], 1)  # worth 108 samples, up to rounding, which suffice for 69 dimensions
 def test_each_remedy_suffices(counts, dims):
     assume(is_too_small(counts, dims))
     found, size, classes = remedies(counts, dims), sum(counts), len(counts)

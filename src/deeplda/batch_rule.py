@@ -16,6 +16,8 @@ SamplerName = Literal["auto", "stratified", "shuffle"]
 
 # A batch needs this many samples per class plus this many per dimension.
 _PER_CLASS, _PER_DIMENSION = 1.5, 1.5
+# The relative rounding error of an effective number of samples is less than this.
+_ROUNDING = 1e-9
 # A batch of a subset of the classes has at least this many samples of each, and at least this many classes.
 _FEWEST_IN_SUBSET, _FEWEST_CLASSES = 8, 4
 
@@ -36,8 +38,7 @@ def is_too_small(counts: Sequence[float], dims: int) -> bool:
 def enough_samples(counts: Sequence[float], dims: int) -> bool:
     """Return whether a batch has as many samples as its classes and dimensions need, whatever they are."""
     needed = _PER_CLASS * len(counts) + _PER_DIMENSION * dims
-    # The tolerance is for rounding errors.
-    return effective_samples(counts) >= needed * (1 - 1e-9)
+    return effective_samples(counts) >= needed * (1 - _ROUNDING)
 
 
 def needed_samples(classes: int, dims: int) -> int:
@@ -105,7 +106,7 @@ class Remedies(NamedTuple):
 def remedies(counts: Sequence[float], dims: int) -> Remedies:
     """Return what can be changed if `is_too_small(counts, dims)`."""
     classes, size, effective = len(counts), round(sum(counts)), effective_samples(counts)
-    widest = math.floor((effective - _PER_CLASS * classes) / _PER_DIMENSION)
+    widest = math.floor((effective / (1 - _ROUNDING) - _PER_CLASS * classes) / _PER_DIMENSION)
     widths = (classes - 1, widest) if widest >= classes - 1 else None
     larger, width = None, max(dims, classes - 1)
     if width == dims or widths is None:
