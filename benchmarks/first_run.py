@@ -20,6 +20,7 @@ import argparse
 import csv
 import json
 import math
+import shutil
 import subprocess
 import sys
 import time
@@ -134,6 +135,7 @@ def make_sets(options: argparse.Namespace) -> dict[str, Path]:
         if not folders[name].exists():
             # A set that was written only in part is not taken for a whole one.
             part = options.work / f"{name}.part"
+            shutil.rmtree(part, ignore_errors=True)
             writers[name](part)
             part.rename(folders[name])
     return folders | {"xrays": options.xrays}
