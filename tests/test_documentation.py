@@ -30,7 +30,7 @@ from deeplda.experiments.recipes import read_recipe
 from deeplda.extras import EXTRAS
 
 ROOT = Path(__file__).parents[1]
-PAGES = {page.name: page for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]}
+PAGES = {page.name: page for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]}
 NOT_RUN = {
     (
         "pretrained-backbones.md",
@@ -87,13 +87,13 @@ class Block(NamedTuple):
     comment: str
 
 
-def tokens_of(page: str) -> list[Token]:
-    return MarkdownIt("commonmark", {"html": True}).enable("table").parse(PAGES[page].read_text())
+def tokens_of(file: Path) -> list[Token]:
+    return MarkdownIt("commonmark", {"html": True}).enable("table").parse(file.read_text())
 
 
 def blocks_of(page: str) -> Iterator[Block]:
     comment = ""
-    for token in tokens_of(page):
+    for token in tokens_of(PAGES[page]):
         if token.type == "fence":
             yield Block(token.info, token.content, token.map[0] + 1, comment)
         found = re.fullmatch(r"<!-- (.*) -->", token.content.strip()) if token.type == "html_block" else None
@@ -101,7 +101,7 @@ def blocks_of(page: str) -> Iterator[Block]:
 
 
 def inline_code_of(page: str) -> Iterator[str]:
-    for token in tokens_of(page):
+    for token in tokens_of(PAGES[page]):
         yield from (part.content for part in token.children or () if part.type == "code_inline")
 
 
@@ -243,13 +243,24 @@ def test_options_named_in_the_text_exist(page):
         assert set(re.findall(r"(?<![\w-])--[a-z][\w-]*", code)) <= known, code
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_links_lead_to_files(page):
-    for token in tokens_of(page):
+def anchors_of(file: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub and Sphinx make them."""
+    tokens = MarkdownIt("commonmark").parse(file.read_text())
+    headings = [tokens[at + 1].content for at, token in enumerate(tokens) if token.type == "heading_open"]
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("file", sorted({*PAGES.values(), *ROOT.glob("*.md")}), ids=lambda file: file.name)
+def test_links_lead_to_files_and_headings(file):
+    for token in tokens_of(file):
         for part in token.children or ():
             target = part.attrs.get("href") or part.attrs.get("src")
-            if target and not re.match(r"https?:|#", target):
-                assert (PAGES[page].parent / target.partition("#")[0]).exists(), target
+            if not target or re.match("https?:", target):
+                continue
+            path, _, anchor = target.partition("#")
+            linked = file.parent / path if path else file
+            assert linked.exists(), target
+            assert not anchor or anchor in anchors_of(linked), target
 
 
 @pytest.mark.parametrize("name", ["DeepLDAClassifier", "StreamingLDA", "KernelLDA", "TwoDimensionalLDA"])
