@@ -17,17 +17,15 @@ sets that overlap, and over the test images of the large ones, which have one ru
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import math
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import paired
@@ -35,6 +33,7 @@ import torch
 from numpy.typing import NDArray
 from paired import CONFIDENCE, Interval
 from PIL import Image, ImageDraw, ImageFilter
+from result_rows import Row, append_rows, matching, read_rows
 from scipy.stats import t
 
 from deeplda import load
@@ -103,10 +102,10 @@ def main() -> None:
     for images in SETS:
         if images.name in options.only:
             for row in runs(images, folders[images.name], options.work, options.output):
-                append(options.output, row)
+                append_rows(options.output, COLUMNS, [row])
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
     for images in SETS:
-        if rows := [row for row in read_rows(options.output) if row["data"] == images.name]:
+        if rows := matching(read_rows(options.output), data=images.name):
             print(summary(images, rows, options.work))
 
 
@@ -203,11 +202,11 @@ def write_cifar10(folder: Path, data: Data) -> None:
                 image.save(folder / part / name / f"{index:05}.png")
 
 
-def runs(images: Images, folder: Path, work: Path, output: Path) -> Iterator[dict[str, Any]]:
+def runs(images: Images, folder: Path, work: Path, output: Path) -> Iterator[Row]:
     """Run the commands that have no row yet, and yield their rows."""
-    done = {(row["command"], int(row["split_seed"])): row for row in read_rows(output) if row["data"] == images.name}
+    done = {(row["command"], int(row["split_seed"])): row for row in matching(read_rows(output), data=images.name)}
 
-    def missing(name: str, splits: range) -> Iterator[dict[str, Any]]:
+    def missing(name: str, splits: range) -> Iterator[Row]:
         text = images.by_hand.get(name, "")
         given = [*images.options, *text.split()]
         epochs = next((int(row["epochs"]) for (command, _), row in done.items() if command == name), None)
@@ -232,7 +231,7 @@ def runs(images: Images, folder: Path, work: Path, output: Path) -> Iterator[dic
         yield from missing(best, range(split, split + 1))
 
 
-def best_by_hand(images: Images, rows: Sequence[Mapping[str, Any]]) -> str:
+def best_by_hand(images: Images, rows: Sequence[Row]) -> str:
     """Return the command by hand with the highest mean validation accuracy on the splits that all of them have."""
 
     def validation(name: str) -> float:
@@ -251,7 +250,7 @@ def equal_epochs(seconds: float, command: list[str], folder: Path) -> int:
     return max(1, round(every * seconds / (rows[2 * every - 1].seconds - rows[every - 1].seconds)))
 
 
-def run(folder: Path, options: list[str], where: Path) -> dict[str, Any]:
+def run(folder: Path, options: list[str], where: Path) -> Row:
     """Train, and return the figures of the run."""
     start = time.monotonic()
     found = json.loads(deeplda("train", str(folder), *options, "--run", str(where), "--json", "--resume"))
@@ -276,25 +275,9 @@ def run_folder(work: Path, data: str, command: str, split: int) -> Path:
     return work / "runs" / f"{data}-{command}-{split}".replace(" ", "-").replace("/", "-")
 
 
-def read_rows(output: Path) -> list[dict[str, str]]:
-    if not output.exists():
-        return []
-    with output.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def append(output: Path, row: dict[str, Any]) -> None:
-    is_new = not output.exists()
-    with output.open("a", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        if is_new:
-            writer.writeheader()
-        writer.writerow(row)
-
-
-def summary(images: Images, rows: list[dict[str, str]], work: Path) -> str:
+def summary(images: Images, rows: list[Row], work: Path) -> str:
     """Return a table of the commands, and the difference between the plain one and the best by hand."""
-    table: dict[str, dict[int, dict[str, str]]] = {}
+    table: dict[str, dict[int, Row]] = {}
     for row in rows:
         table.setdefault(row["command"], {})[int(row["split_seed"])] = row
     lines = [f"\n{images.name}: command, validation, test, seconds of training, seconds in all, runs"]
