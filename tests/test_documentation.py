@@ -40,7 +40,7 @@ NOT_RUN = {
     ("scaling.md", "it takes GPUs and torchrun; examples/ddp_your_loop.py is this loop, and is run"),
     ("scaling.md", "it takes a Slurm cluster"),
     ("scaling.md", "it takes a Kubernetes cluster"),
-    ("your-images.md", "it takes a PostgreSQL server; make test-services runs sweeps against one"),
+    ("sweeps.md", "it takes a PostgreSQL server; make test-services runs sweeps against one"),
 }
 # Text and Sphinx directives contain nothing to run.
 NO_CODE = re.compile(r"text|\{(toctree|eval-rst)\}")
