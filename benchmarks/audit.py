@@ -17,7 +17,6 @@ computed again.
 from __future__ import annotations
 
 import argparse
-import csv
 import subprocess
 import tempfile
 import time
@@ -30,6 +29,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from result_rows import append_rows, matching, read_rows
 from sklearn.metrics import average_precision_score
 from sklearn.model_selection import StratifiedKFold
 
@@ -97,7 +97,8 @@ def main() -> None:
         config = FitConfig.parse({**read_recipe(options.recipe), **own, "tta": None}, "the settings")
         cell = {"data": options.data, "samples": len(clean.train), "kind": kind, "rate": rate, "seed": seed}
         cell |= {"epochs": options.epochs, "threads": torch.get_num_threads()}
-        missing = [rule for rule in rules if not _is_there(options.output, {**cell, "rule": rule})]
+        done = matching(read_rows(options.output), **cell)
+        missing = [rule for rule in rules if not matching(done, rule=rule)]
         if not missing:
             continue
         data = with_label_noise(clean, rate, kind, seed)
@@ -106,7 +107,7 @@ def main() -> None:
         for rule in missing:
             found = rules[rule](config, data, classifier, seconds)
             row = {**cell, "rule": rule, **_measured(config, data, classifier, mistakes, found)}
-            _append(options.output, row)
+            append_rows(options.output, _COLUMNS, [row])
             print(row, flush=True)
 
 
@@ -160,22 +161,6 @@ def _measured(
         "accuracy": accuracies[0],
         "accuracy_without_found": accuracies[1],
     }
-
-
-def _is_there(file: Path, cell: dict[str, object]) -> bool:
-    if not file.exists():
-        return False
-    with file.open(newline="") as stream:
-        return any(all(row[name] == str(value) for name, value in cell.items()) for row in csv.DictReader(stream))
-
-
-def _append(file: Path, row: dict[str, object]) -> None:
-    is_new = not file.exists()
-    with file.open("a", newline="") as stream:
-        writer = csv.DictWriter(stream, _COLUMNS, lineterminator="\n")
-        if is_new:
-            writer.writeheader()
-        writer.writerow(row)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ on all classes. The output file is read to resume: networks whose rows are there
 from __future__ import annotations
 
 import argparse
-import csv
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from result_rows import Row, append_rows, matching, read_rows
 
 from deeplda.data import Data, Part, load_data
 from deeplda.experiments.recipes import read_recipe
@@ -40,7 +40,6 @@ from deeplda.training.trainee import build_trainee
 
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
-Row = dict[str, Any]
 # Fits a rule on samples with labels, and returns its decisions for other samples.
 Rule = Callable[[Floats, Labels, Floats], Labels]
 COLUMNS = ("network", "seed", "left out", "rule", "examples", "new", "old", "all")
@@ -65,15 +64,16 @@ def main() -> None:
     for seed in range(options.seeds):
         left_out = np.arange(options.left_out) + options.left_out * seed
         for network, changes in NETWORKS.items():
-            if any((row["network"], int(row["seed"])) == (network, seed) for row in rows):
+            if matching(rows, network=network, seed=seed):
                 continue
             config = RunConfig.model_validate(settings | {"data": options.data, "seed": seed} | changes)
             found = list(measured(data, config, left_out, options.examples))
             if options.all_classes:
                 found.append(trained_on_all(data, config, left_out))
             names = " ".join(data.class_names[label] for label in left_out)
-            rows += [{"network": network, "seed": seed, "left out": names, **row} for row in found]
-            write_rows(options.output, rows)
+            found = [{"network": network, "seed": seed, "left out": names, **row} for row in found]
+            append_rows(options.output, COLUMNS, found)
+            rows += found
     for line in summary(rows):
         print(line)
 
@@ -171,23 +171,6 @@ def trained(data: Data, config: RunConfig) -> Model:
     classifier = build_trainee(config, data)
     train(config, data, classifier, MemoryRun(), Progress())
     return classifier.model
-
-
-def read_rows(file: Path | None) -> list[Row]:
-    """Return the rows of an earlier, perhaps unfinished run."""
-    if file is None or not file.exists():
-        return []
-    with file.open(newline="") as stream:
-        return list(csv.DictReader(stream))
-
-
-def write_rows(file: Path | None, rows: list[Row]) -> None:
-    if file is None:
-        return
-    with file.open("w", newline="") as stream:
-        writer = csv.DictWriter(stream, COLUMNS)
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 def summary(rows: list[Row]) -> Iterator[str]:

@@ -18,8 +18,9 @@ from typing import Any
 import pandas as pd
 import torch
 from real_tables import STUDY
+from result_rows import append_rows, matching, read_rows
 from sklearn.model_selection import StratifiedShuffleSplit
-from tabular import TEST_SHARE, append, fit_and_score
+from tabular import COLUMNS, TEST_SHARE, fit_and_score
 
 from deeplda import DeepLDAClassifier
 
@@ -66,10 +67,7 @@ def arguments() -> argparse.Namespace:
 
 def measure(name: str, options: argparse.Namespace) -> None:
     """Fit and score every setting on the splits of a table, except for the rows that the file already has."""
-    done = set()
-    if options.output.exists():
-        found = pd.read_csv(options.output).query("table == @name")
-        done = set(zip(found["classifier"], found["split"], strict=True))
+    done = {(row["classifier"], int(row["split"])) for row in matching(read_rows(options.output), table=name)}
     inputs, labels = STUDY[name].read(options.folder)
     few = len(labels) * (1 - TEST_SHARE) <= FEW_ROWS
     splits = StratifiedShuffleSplit(SPLITS if few else 1, test_size=TEST_SHARE, random_state=0).split(inputs, labels)
@@ -79,7 +77,8 @@ def measure(name: str, options: argparse.Namespace) -> None:
                 continue
             classifier = DeepLDAClassifier(random_state=split, calibrate=False, **{"dropout": 0.5} | SETTINGS[setting])
             scores = fit_and_score(classifier, inputs, labels, train[:MOST_ROWS], test)
-            append(options.output, {"table": name, "classifier": setting, "split": split, **scores})
+            row = {"table": name, "classifier": setting, "split": split, **scores}
+            append_rows(options.output, COLUMNS, [row])
 
 
 def summary(rows: pd.DataFrame) -> str:

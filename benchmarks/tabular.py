@@ -17,7 +17,6 @@ that overlap. Choosing the best afterwards favours the others.
 from __future__ import annotations
 
 import argparse
-import csv
 import importlib.util
 import time
 import warnings
@@ -32,6 +31,7 @@ import torch
 from numpy.typing import NDArray
 from paired import over_splits
 from real_tables import BENCHMARK, Table
+from result_rows import append_rows, matching, read_rows
 from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import HistGradientBoostingClassifier
@@ -102,9 +102,7 @@ def arguments() -> argparse.Namespace:
 def measure(name: str, table: Table, options: argparse.Namespace) -> None:
     """Fit and score the classifiers on every split of a table, except for the rows that the file already has."""
     wanted = {(classifier, split) for classifier in options.classifiers for split in range(SPLITS)}
-    if options.output.exists():
-        found = pd.read_csv(options.output).query("table == @name")
-        wanted -= set(zip(found["classifier"], found["split"], strict=True))
+    wanted -= {(row["classifier"], int(row["split"])) for row in matching(read_rows(options.output), table=name)}
     if not wanted:
         return
     inputs, labels = table.read(options.folder)
@@ -113,7 +111,8 @@ def measure(name: str, table: Table, options: argparse.Namespace) -> None:
         for classifier in CLASSIFIERS:
             if (classifier, split) in wanted:
                 scores = fit_and_score(CLASSIFIERS[classifier](split), inputs, labels, train[:MOST_ROWS], test)
-                append(options.output, {"table": name, "classifier": classifier, "split": split, **scores})
+                row = {"table": name, "classifier": classifier, "split": split, **scores}
+                append_rows(options.output, COLUMNS, [row])
 
 
 def fit_and_score(
@@ -132,15 +131,6 @@ def fit_and_score(
         "train_rows": len(train),
         "test_rows": len(test),
     }
-
-
-def append(output: Path, row: dict[str, Any]) -> None:
-    is_new = not output.exists()
-    with output.open("a", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        if is_new:
-            writer.writeheader()
-        writer.writerow(row)
 
 
 def summary(rows: pd.DataFrame) -> str:

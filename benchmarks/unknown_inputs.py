@@ -19,7 +19,6 @@ again.
 from __future__ import annotations
 
 import argparse
-import csv
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,8 +26,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from new_classes import read_rows, trained, without
+from new_classes import trained, without
 from numpy.typing import NDArray
+from result_rows import Row, append_rows, matching, read_rows
 from scipy.stats import t
 from sklearn.metrics import roc_auc_score
 
@@ -43,7 +43,6 @@ from deeplda.sampling import stratified_sample
 from deeplda.training.config import RunConfig
 
 Floats = NDArray[np.float64]
-Row = dict[str, str | int | float]
 COLUMNS = ("network", "seed", "unknown", "rule", "layer", "auc", "accepted")
 # Cross-entropy has the learning rate that validation chose for it in docs/studies/fair-comparison.md.
 NETWORKS: dict[str, dict[str, Any]] = {
@@ -143,17 +142,8 @@ def choice(data: Data, seed: int) -> tuple[Data, Part, dict[str, NDArray[np.uint
 
 def missing(rows: Iterable[Row], network: str, seed: int, unknown: Iterable[str]) -> bool:
     """Return whether the rows lack those of an unknown set for this network and seed."""
-    there = {row["unknown"] for row in rows if (row["network"], int(row["seed"])) == (network, seed)}
+    there = {row["unknown"] for row in matching(rows, network=network, seed=seed)}
     return not set(unknown) <= there
-
-
-def write_rows(file: Path | None, rows: list[Row]) -> None:
-    if file is None:
-        return
-    with file.open("w", newline="") as stream:
-        writer = csv.DictWriter(stream, COLUMNS)
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 def summary(rows: list[Row]) -> Iterator[str]:
@@ -200,8 +190,9 @@ def main() -> None:
             if missing(rows, network, seed, unknown):
                 config = RunConfig.model_validate(settings | {"seed": seed} | NETWORKS[network])
                 found = measured(trained(own, config), own, known, unknown)
-                rows += [{"network": network, "seed": seed, **row} for row in found]
-                write_rows(options.output, rows)
+                found = [{"network": network, "seed": seed, **row} for row in found]
+                append_rows(options.output, COLUMNS, found)
+                rows += found
     print("\n".join(summary(rows)))
 
 

@@ -15,7 +15,6 @@ much it raised the peak memory beyond the data. Rows that the output file alread
 from __future__ import annotations
 
 import argparse
-import csv
 import itertools
 import json
 import os
@@ -32,6 +31,7 @@ import numpy as np
 import sklearn
 import torch
 from numpy.typing import NDArray
+from result_rows import append_rows, matching, read_rows
 
 from deeplda.classical import KernelLDA, StreamingLDA, TwoDimensionalLDA
 from deeplda.data import Part, load_data
@@ -116,25 +116,16 @@ def main() -> None:
         print(json.dumps({"data": data, "method": method, **row, "threads": torch.get_num_threads()}))
         return
     print(f"torch {torch.__version__}, scikit-learn {sklearn.__version__}, {torch.get_num_threads()} threads")
-    rows = []
-    if options.output and options.output.exists():
-        with options.output.open(newline="") as file:
-            rows = list(csv.reader(file))[1:]
-    finished = {tuple(row[:2]) for row in rows}
+    rows = read_rows(options.output)
     for data, method in itertools.product(options.data, [*METHODS, *NETWORKS]):
-        if (data, method) in finished:
+        if matching(rows, data=data, method=method):
             continue
         command = [sys.executable, __file__, *sys.argv[1:], "--measure", data, method]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         row = json.loads(done.stdout.splitlines()[-1])
-        rows.append([row[column] for column in COLUMNS])
         figures = f"{row['test_accuracy']:7.2f} %, {row['cpu_seconds']:8.2f} s, {row['megabytes']:6.0f} MB"
         print(f"{data:14} {method:34} {figures}, {row['setting']}", flush=True)
-        if options.output:
-            with options.output.open("w", newline="") as file:
-                writer = csv.writer(file, lineterminator="\n")
-                writer.writerow(COLUMNS)
-                writer.writerows(rows)
+        append_rows(options.output, COLUMNS, [row])
 
 
 def arguments() -> argparse.Namespace:

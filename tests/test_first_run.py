@@ -67,7 +67,7 @@ def test_all_commands_run_on_the_first_split_and_the_best_on_all_and_no_row_twic
     images = first_run.Images("photos", ("--group-by", "x"), {"quick": "--recipe quick", "slow": "--width 2"}, range(2))
     output = tmp_path / "rows.csv"
     for row in first_run.runs(images, tmp_path, tmp_path, output):
-        first_run.append(output, row)
+        first_run.append_rows(output, first_run.COLUMNS, [row])
     assert [" ".join(options) for options in ran] == [
         "--group-by x --split-seed 0",
         "--group-by x --recipe quick --split-seed 0 --epochs 60",

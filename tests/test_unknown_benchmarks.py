@@ -73,14 +73,6 @@ def test_rows_that_are_there_are_not_measured_again(unknown_inputs):
     assert unknown_inputs.missing(rows, "cross-entropy", 0, ["mnist"])
 
 
-def test_rows_survive_the_file(unknown_inputs, tmp_path):
-    row = dict.fromkeys(unknown_inputs.COLUMNS, "x") | {"seed": 3, "auc": 91.5}
-    unknown_inputs.write_rows(tmp_path / "rows.csv", [row])
-    (again,) = unknown_inputs.read_rows(tmp_path / "rows.csv")
-    assert (int(again["seed"]), float(again["auc"]), again["rule"]) == (3, 91.5, "x")
-    assert unknown_inputs.read_rows(tmp_path / "nothing.csv") == []
-
-
 def test_no_class_of_the_choice_is_both_known_and_unknown(unknown_inputs, monkeypatch):
     data = load_data("digits")
     monkeypatch.setattr(unknown_inputs, "CHOICE_IMAGES", 300)

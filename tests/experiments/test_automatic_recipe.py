@@ -54,18 +54,19 @@ def test_more_images_are_smaller_and_come_in_larger_batches(sizes, one, other, c
 @pytest.mark.parametrize(
     ("side", "images", "classes", "expected"),
     [
-        (200, 280, 4, (48, 0.5, 67, 6)),
-        (96, 210, 10, (48, 0.5, 64, 6)),
-        (128, 4_400, 2, (48, 0.5, 265, 6)),
-        (32, 3_500, 10, (32, 0.5, 237, 4)),
-        (32, 42_500, 10, (32, 0.25, 825, 2)),
-        (200, 2_000_000, 1_000, (32, 0.25, 5_000, 2)),
-        (8, 1_000, 10, (24, 0.5, 126, 3)),
+        (200, 280, 4, (48, 0.5, 67, 6, 8)),
+        (96, 210, 10, (48, 0.5, 64, 6, 10)),
+        (128, 4_400, 2, (48, 0.5, 265, 6, 1)),
+        (32, 3_500, 10, (32, 0.5, 237, 4, 1)),
+        (32, 42_500, 10, (32, 0.25, 825, 2, 1)),
+        (200, 2_000_000, 1_000, (32, 0.25, 5_000, 2, 1)),
+        (8, 1_000, 10, (24, 0.5, 126, 3, 2)),
     ],
 )
 def test_settings_of_some_sets(side, images, classes, expected):
     found = settings_for(np.array([[side, side + 50]]), images, classes)
-    assert tuple(found[name] for name in ("image_size", "width", "batch_size", "translate")) == expected
+    names = ("image_size", "width", "batch_size", "translate", "evaluate_every")
+    assert tuple(found[name] for name in names) == expected
 
 
 @given(IMAGES, st.integers(2, 5_000))

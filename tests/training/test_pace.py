@@ -41,10 +41,11 @@ def test_a_slow_network_is_not_timed_for_long(monkeypatch, slow, steps):
     assert taken == [0.0] * steps
 
 
-def test_an_epoch_has_its_steps_and_its_validation():
-    data = load_data("digits")
+@pytest.mark.parametrize("evaluate_every", [1, 4])
+def test_an_epoch_has_its_steps_and_its_share_of_validation(evaluate_every):
+    data, config = load_data("digits"), SMALL.model_copy(update={"evaluate_every": evaluate_every})
     steps = -(-len(data.train) // 100)
-    longer = pace.seconds_of_epoch(0.2, SMALL, data) - pace.seconds_of_epoch(0.1, SMALL, data)
-    scored = (len(data.train) + len(data.val)) / 100 / 3
+    longer = pace.seconds_of_epoch(0.2, config, data) - pace.seconds_of_epoch(0.1, config, data)
+    scored = (len(data.train) + len(data.val)) / 100 / 3 / evaluate_every
     assert longer == pytest.approx(0.1 * (steps + scored))
     assert pace.seconds_at_end(1.0, SMALL, data) > len(data.train) / 100 / 3

@@ -35,6 +35,8 @@ _SMALLEST_BATCH, _LARGEST_BATCH, _PER_CLASS = 64, 1_000, 5
 _FEWEST_SAMPLES = 20_000
 # More steps hardly help, unless they are fewer than this many epochs.
 _MOST_STEPS, _MOST_EPOCHS = 1_000, 20
+# Scoring few images after every epoch would take a third of the time, so this many are trained on in between.
+_SAMPLES_PER_SCORE = 2_000
 # Steps of a run in a sweep.
 _SWEEP_STEPS = 300
 
@@ -66,7 +68,9 @@ def automatic_settings(given: Mapping[str, object], *, fixed_epochs: bool = Fals
     found = settings_for(outline.sizes, outline.images, outline.classes)
     dropped: set[str] = set()
     if given.get("network", _NETWORK) != _NETWORK:
-        dropped = found.keys() - {"image_size", "batch_size", "flip", "flip_order", "translate"}
+        dropped = found.keys() - {
+            "image_size", "batch_size", "flip", "flip_order", "translate", "evaluate_every",
+        }  # fmt: skip
     elif given.get("optimizer", _OPTIMIZER) != _OPTIMIZER:
         dropped = {"filter_learning_rate", "learning_rate", "momentum", "schedule"}
     chosen = merged({name: value for name, value in found.items() if name not in dropped}, given)
@@ -93,6 +97,7 @@ def settings_for(sizes: NDArray[np.int64], images: int, classes: int) -> dict[st
         "width": _WIDTH_OF_MANY if many else _WIDTH,
         "batch_size": max(batch, _PER_CLASS * classes),
         "translate": round(side * (_SHIFT_OF_MANY if many else _SHIFT)),
+        "evaluate_every": math.ceil(_SAMPLES_PER_SCORE / images),
     }
 
 

@@ -57,9 +57,9 @@ def seconds_of_step(config: FitConfig, data: Data, world: World = ALONE) -> floa
 
 
 def seconds_of_epoch(step: float, config: FitConfig, data: Data) -> float:
-    """Return the estimated duration of an epoch with its validation, given that of a step."""
+    """Return the estimated duration of an epoch with its share of validation, given that of a step."""
     steps = math.ceil(len(data.train) / config.batch_size)
-    scored = min(len(data.train), FIT_SAMPLES) + len(data.val)
+    scored = (min(len(data.train), FIT_SAMPLES) + len(data.val)) / config.evaluate_every
     return steps * step + scored * _forward(step, config, data) + _EPOCH_SECONDS
 
 
