@@ -16,7 +16,6 @@ import deeplda
 from deeplda import RDLDALoss, load
 from deeplda.errors import InputError
 from deeplda.model import Model
-from deeplda.normalisation import Normalisation, byte_sums
 from deeplda.predictors import ClassicLDA, Hyperplanes, NearestMean
 from small_model import digits, small_model
 
@@ -60,43 +59,6 @@ def test_an_image_and_its_mirror_image_are_one_with_mirror(saved):
         assert method(images).tolist() != method(mirrored).tolist()
 
 
-def test_images_scaled_to_one_are_rejected(saved):
-    model, images = load(saved), digits()[0]
-    for scaled in (images / 255, torch.as_tensor(images / 255).float()):
-        with pytest.raises(InputError, match=r"scaled to 0\.\.1, but the training images were not"):
-            model.predict(scaled)
-    model.predict(np.zeros((1, 1, 8, 8)))
-    model.predict(np.ones((1, 1, 8, 8), dtype=np.uint8))
-    model.normalisation.fit(images.astype(np.float32) / 255)
-    model.predict(images / 255)
-
-
-def test_inputs_that_are_not_numbers_are_rejected(saved):
-    model, images = load(saved), digits()[0].astype(np.float32)
-    assert model.predict(images[:2].tolist()).tolist() == model.predict(images[:2]).tolist()
-    for broken in (np.nan, np.inf):
-        images[1, 0, 3, 3] = broken
-        with pytest.raises(InputError, match="NaN or infinity"):
-            model.predict_proba(images)
-    for strange in ("one.png", [["a"]], [[1], [2, 3]], None):
-        with pytest.raises(InputError, match=f"inputs is a {type(strange).__name__}, need an array or tensor"):
-            model.transform(strange)
-
-
-@pytest.mark.parametrize("kind", ["mirrored", "read only", "big-endian", "long double", "every second"])
-def test_arrays_as_they_may_come(saved, kind):
-    model, images = load(saved), digits()[0][:20].astype(np.float64)
-    array = {
-        "mirrored": images[..., ::-1],
-        "read only": np.frombuffer(images.tobytes()).reshape(images.shape),
-        "big-endian": images.astype(">f8"),
-        "long double": images.astype(np.longdouble),
-        "every second": images[::2],
-    }[kind]
-    expected = model.predict_proba(np.array(array, dtype=np.float64, order="C"))
-    np.testing.assert_array_equal(model.predict_proba(array), expected)
-
-
 def test_names_are_saved_in_utf8_in_any_locale(tmp_path):
     code = """if True:
         from small_model import small_model
@@ -109,11 +71,6 @@ def test_names_are_saved_in_utf8_in_any_locale(tmp_path):
     paths = {"PYTHONPATH": importable, "PATH": os.environ["PATH"]}
     subprocess.run([sys.executable, "-c", code], env=ascii_locale | paths, cwd=tmp_path, check=True)
     assert load(tmp_path / "saved").class_names[0] == "B\u00e4r"
-
-
-def test_wrong_shape_of_inputs(saved):
-    with pytest.raises(InputError, match=r"inputs has shape \(2, 3, 8, 8\), need \(n, 1, 8, 8\)"):
-        load(saved).predict(np.zeros((2, 3, 8, 8), dtype=np.uint8))
 
 
 def test_a_loaded_model_measures_distances_and_learns_a_class(saved, tmp_path):
@@ -160,27 +117,6 @@ def test_tied_layers_are_saved(tmp_path):
     model.save(tmp_path / "tied")
     again = load(tmp_path / "tied", network=Tied())
     np.testing.assert_array_equal(again.transform(images), model.transform(images))
-
-
-@pytest.mark.parametrize("shape", [(3, 5, 7), (4,)])
-def test_normalisation_is_numpys(shape):
-    rng = np.random.default_rng(0)
-    inputs = rng.normal(50, 9, size=(40, *shape)).astype(np.float32)
-    inputs[:, 1] = 7
-    normalised = Normalisation(shape).fit(inputs)(torch.as_tensor(inputs)).numpy()
-    axes = (0, *range(2, inputs.ndim))
-    np.testing.assert_allclose(normalised.mean(axes), 0, atol=1e-5)
-    np.testing.assert_allclose(normalised.std(axes), [1, 0, 1, 1][: shape[0]], atol=1e-5)
-
-
-def test_sums_of_bytes_are_exact_and_add_up():
-    images = np.random.default_rng(0).integers(0, 256, (700, 3, 40, 40), dtype=np.uint8)
-    by_hand = [[int((images[:, c].astype(object) ** power).sum()) for c in range(3)] for power in (0, 1, 2)]
-    assert byte_sums(images).tolist() == by_hand
-    assert (byte_sums(images[::2]) + byte_sums(images[1::2])).tolist() == by_hand
-    fitted = Normalisation((3, 40, 40)).fit(images)
-    np.testing.assert_allclose(fitted.mean.flatten(), images.mean((0, 2, 3)), rtol=1e-7)
-    np.testing.assert_allclose(fitted.deviation.flatten(), images.std((0, 2, 3)), rtol=1e-7)
 
 
 @pytest.fixture(scope="module")

@@ -151,11 +151,11 @@ def test_more_samples_of_known_classes_change_their_means(model):
 
 
 def test_known_classes_keep_their_calibration_and_thresholds(model):
-    rule, quantiles = copy.deepcopy(model.features_rule), model._quantiles
+    rule, quantiles = copy.deepcopy(model.features_rule), model.rejection.quantiles
     images, names = new_samples()
     model.add_samples(images, names)
     torch.testing.assert_close(model.predictor.calibration.state_dict(), rule.calibration.state_dict())
-    torch.testing.assert_close(model._quantiles, quantiles)
+    torch.testing.assert_close(model.rejection.quantiles, quantiles)
     assert np.mean(model.predict(images, reject=0.95) == names) > 0.3
 
 

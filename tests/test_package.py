@@ -25,6 +25,7 @@ LAYERS = [
     ["objective"],
     ["networks", "subclasses", "data", "views"],
     ["model_card", "new_samples", "audit", "normalisation"],
+    ["model_inputs", "model_predictors", "rejection"],
     ["model"],
     ["loading"],
     ["training"],

@@ -117,8 +117,8 @@ def _load_weights(model: Model, state: dict[str, Tensor], file: Path) -> None:
     if rule is not None and card.features_dim is not None:
         plain = card.model_copy(update={"scatter": "pooled", "class_weight": None})
         rule._statistics = _checked_statistics(of_features, plain, card.features_dim, file)
-    model._quantiles = _checked_quantiles(quantiles, card, file)
-    model._neighbours = _checked_neighbours(neighbours, card, file)
+    model.rejection.quantiles = _checked_quantiles(quantiles, card, file)
+    model.rejection.neighbours = _checked_neighbours(neighbours, card, file)
 
 
 def _taken(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -16,41 +16,24 @@ from torch import Tensor, nn
 
 from deeplda.audit import Audit, audit_samples, class_indices
 from deeplda.core.options import check_choice
-from deeplda.data.data_frames import encoded_frame, is_frame
 from deeplda.data.mapped_rows import MappedRows
-from deeplda.data.sparse_rows import SparseRows
 from deeplda.errors import InputError, NotFiniteError
 from deeplda.io import expanded
-from deeplda.model_card import Layer, ModelCard, PredictorName, UnknownSetting, first_problem
+from deeplda.model_card import Layer, ModelCard, UnknownSetting, first_problem
+from deeplda.model_inputs import ModelInputs, checked_rows, encoded, row_batches
+from deeplda.model_predictors import build_predictors, predictor_name, priors_of
 from deeplda.networks import NETWORKS
 from deeplda.networks.hidden_layer import MOST_FEATURES, outputs_and_features
 from deeplda.networks.inspection import output_width, samples_at_once, zero_sample
 from deeplda.new_samples import SamplesToAdd
 from deeplda.normalisation import Normalisation
 from deeplda.output_folder import OutputFolder
-from deeplda.predictors import (
-    ClassicLDA,
-    FeatureStatistics,
-    Hyperplanes,
-    LinearPredictor,
-    NearestMean,
-    Softmax,
-    discriminant_directions,
-)
+from deeplda.predictors import FeatureStatistics, Hyperplanes, LinearPredictor, Softmax, discriminant_directions
 from deeplda.predictors.balanced_ridge import BalancedRidge
-from deeplda.predictors.linear import Priors
 from deeplda.predictors.nearest_rows import NearestRows, Neighbours
-from deeplda.predictors.unknown_scores import (
-    MOST_NEIGHBOURS,
-    NONE_OF_THESE,
-    NeighbourScore,
-    UnknownRule,
-    UnknownScore,
-    score_quantiles,
-    threshold,
-    unit_rows,
-)
-from deeplda.views import Views, averaged
+from deeplda.predictors.unknown_scores import NONE_OF_THESE, UnknownRule
+from deeplda.rejection import Rejection, StoredStatistics
+from deeplda.views import Views, averaged, no_views
 
 __all__ = ["Model", "ModelCard", "Neighbours"]
 
@@ -61,15 +44,6 @@ STATISTICS, FEATURE_STATISTICS = "statistics.", "feature_statistics."
 # The names of the quantiles of the unknown score and of the stored features in weights.safetensors.
 QUANTILES, NEIGHBOURS = "unknown.quantiles", "unknown.neighbours"
 
-_PREDICTORS: dict[PredictorName, type[LinearPredictor]] = {
-    "hyperplanes": Hyperplanes,
-    "nearest_mean": NearestMean,
-    "classic_lda": ClassicLDA,
-    "softmax": Softmax,
-    "balanced_ridge": BalancedRidge,
-}
-# Samples for a model; `MappedRows` are those of a pack, and `SparseRows` those of a sparse matrix.
-ModelInputs = Tensor | NDArray[np.generic] | MappedRows | SparseRows
 # The number of samples processed at once by the user's own networks, whose activations we do not know.
 _BATCH = 500
 
@@ -93,25 +67,11 @@ class Model(nn.Module):
     def __init__(self, card: ModelCard, network: nn.Module) -> None:
         super().__init__()
         self.card, self.network, self.normalisation = card, network, Normalisation(card.sample_shape)
-        self.predictors = nn.ModuleDict({name: _PREDICTORS[name]() for name in card.predictors})
-        if "hyperplanes" in card.predictors:
-            self.predictors["hyperplanes"] = Hyperplanes(
-                alpha=card.alpha,
-                lam=card.lam,
-                scatter=card.scatter,
-                class_weight=card.class_weight,
-                priors=card.priors,
-            )
-        if "classic_lda" in card.predictors and card.class_weight == "balanced":
-            self.predictors["classic_lda"] = ClassicLDA(priors=None)
+        self.predictors = build_predictors(card)
         # The rule on the last hidden layer, which decides once a class is added.
         spare = card.features_dim is not None and card.layer == "outputs"
         self.features_rule = BalancedRidge() if spare else None
-        # Quantiles of the unknown score of known samples, (1001,), and features of some of them, (m, d), of length 1.
-        self._quantiles: Tensor | None = None
-        self._neighbours: Tensor | None = None
-        # The modules that compute unknown scores, each with what it was made from.
-        self._unknown_scores: dict[UnknownSetting, tuple[object, nn.Module]] = {}
+        self.rejection = Rejection()
 
     @classmethod
     def from_parts(
@@ -141,37 +101,13 @@ class Model(nn.Module):
         record: `normalize="unit"` or `probability="sigmoid"`. The predictor's calibration is kept. Priors other than
         the predictor's default apply until a class is added.
         """
-        name = _predictor_name(predictor)
-        count, width = predictor.weight.shape
-        if len(class_names) != count:
-            raise InputError(f"there are {len(class_names)} class names, need {count}, one for each class")
-        shape = tuple(int(size) for size in sample_shape)
-        if (outputs := output_width(network, shape)) != width:
-            what = f"the network has {outputs} outputs, but the predictor was fitted on {width}"
-            raise InputError(f"{what}: fit the predictor on the output of this network")
-        statistics = predictor._statistics
-        options = predictor if isinstance(predictor, Hyperplanes) else statistics
-        try:
-            card = ModelCard(
-                network=f"{type(network).__module__}:{type(network).__qualname__}",
-                width=1.0,
-                embedding_dim=width,
-                sample_shape=shape,
-                class_names=tuple(map(str, class_names)),
-                predictors=(name,),
-                alpha=getattr(options, "alpha", 1.0),
-                lam=getattr(options, "lam", 1e-3),
-                scatter="pooled" if options is None else options.scatter,
-                class_weight=None if options is None else options.class_weight,
-            )
-        except ValidationError as error:
-            raise InputError(f"these parts do not make a model: {first_problem(error)}") from None
+        card = _card_of_parts(network, predictor, class_names, tuple(int(size) for size in sample_shape))
         model = cls(card, network)
         model.normalisation.set(mean, deviation)
         # In a model, classes are numbered by their position in class_names.
-        classes = torch.arange(count)
+        classes = torch.arange(len(card.class_names))
         model.predictor.load_state_dict(predictor.state_dict() | {"classes": classes})
-        if statistics is not None:
+        if (statistics := predictor._statistics) is not None:
             model.predictor._statistics = FeatureStatistics.from_state(
                 statistics.state() | {"classes": classes}, scatter=card.scatter, class_weight=card.class_weight
             )
@@ -322,14 +258,10 @@ class Model(nn.Module):
 
         Raises InputError if `reject` is not between 0 and 1, or if the model has no quantiles of known scores.
         """
-        if isinstance(reject, bool) or not isinstance(reject, float | int) or not 0 < reject < 1:
-            raise InputError(f"reject is {reject!r}, need a number between 0 and 1, such as 0.95")
+        found = self.rejection.threshold(reject)
         if NONE_OF_THESE in self.class_names:
             raise InputError(f"a class is called {NONE_OF_THESE!r}, like the answer to unknown inputs: rename it")
-        if self._quantiles is None:
-            what = "the model has no scores of known validation samples, which rejecting unknown inputs needs"
-            raise InputError(f"{what}: train again with a validation set, or call fit_rejection with known samples")
-        return threshold(self._quantiles, reject)
+        return found
 
     def fit_rejection(self, inputs: ModelInputs) -> None:
         """Set the thresholds for rejecting unknown inputs from known samples outside the training set.
@@ -387,8 +319,7 @@ class Model(nn.Module):
 
         Raises InputError if a label is not a class of the model, or if the numbers of samples differ.
         """
-        if self.card.table is not None and is_frame(inputs):
-            inputs = encoded_frame(inputs, self.card.table)
+        inputs = encoded(inputs, self.card)
         samples = inputs if isinstance(inputs, MappedRows) else np.asarray(inputs)
         given = class_indices(np.asarray(labels), self.class_names)
         if len(given) != len(samples):
@@ -431,7 +362,7 @@ class Model(nn.Module):
         self._append_classes([name])
         for kind in self.card.predictors:
             predictor = self._named_predictor(kind)
-            predictor.priors = self._priors(predictor, statistics)
+            predictor.priors = priors_of(predictor, self.card, statistics)
             predictor._refit(statistics)
 
     def add_samples(self, inputs: ModelInputs, names: Sequence[str] | NDArray[np.str_]) -> None:
@@ -453,15 +384,14 @@ class Model(nn.Module):
         features = torch.as_tensor(self.features(inputs))
         statistics = update.added_to(statistics, features)
         self._append_classes(update.new)
-        if self._neighbours is not None:
-            self._neighbours = torch.cat([self._neighbours, unit_rows(features)])[: 2 * MOST_NEIGHBOURS]
+        self.rejection.add(features)
         if self.card.layer == "outputs":
             rule = self.features_rule
             assert rule is not None
             self.predictors, self.features_rule = nn.ModuleDict({"balanced_ridge": rule}), None
             changes = {"layer": "features", "predictors": ("balanced_ridge",)}
             self.card = self.card.model_copy(update=changes | {"scatter": "pooled", "class_weight": None})
-        self.predictor.priors = self._priors(self.predictor, statistics)
+        self.predictor.priors = priors_of(self.predictor, self.card, statistics)
         self.predictor._refit(statistics)
 
     def class_probabilities(self, embedding: Tensor, predictor: str | None = None) -> Tensor:
@@ -517,27 +447,14 @@ class Model(nn.Module):
         mirror: bool = False,
     ) -> Iterator[Tensor]:
         """Yield what `compute` returns for batches of inputs (n, *sample_shape), as described in `embeddings`."""
-        if self.card.table is not None and is_frame(inputs):
-            inputs = encoded_frame(inputs, self.card.table)
-        if hasattr(inputs, "tocsr"):
-            inputs = SparseRows(inputs.tocsr())
-        inputs = inputs if isinstance(inputs, Tensor | MappedRows | SparseRows) else _as_array(inputs)
-        if tuple(inputs.shape[1:]) != self.card.sample_shape:
-            needed = f"(n, {', '.join(map(str, self.card.sample_shape))}), the shape of the training data"
-            raise InputError(f"inputs has shape {tuple(inputs.shape)}, need {needed}")
+        rows = checked_rows(inputs, self.card)
         tta = tta or ("mirror" if mirror else None)
         if tta is not None:
             check_choice("tta", tta, get_args(Views), or_else="None")
             if len(self.card.sample_shape) != 3:
                 raise InputError(no_views(self.card.sample_shape))
-        # Those of samples in a file are checked batch by batch, so that only a batch is in memory.
-        if not isinstance(inputs, MappedRows):
-            self._check_values(inputs)
         self.eval()
-        for start in range(0, len(inputs), self.batch_size):
-            batch = _as_tensor(inputs[start : start + self.batch_size]).to(self.normalisation.mean.device)
-            if isinstance(inputs, MappedRows):
-                self._check_values(batch)
+        for batch in row_batches(rows, self.batch_size, self.normalisation.mean):
             yield _finite(averaged(compute, batch, tta))
 
     def save(self, path: str | Path) -> None:
@@ -574,68 +491,36 @@ class Model(nn.Module):
         return outputs if hidden is None or hidden.shape[1] > MOST_FEATURES else torch.cat([outputs, hidden], 1)
 
     @property
-    def _default_unknown(self) -> UnknownSetting:
-        """How this model can tell unknown inputs best, given what it has stored."""
-        if self._neighbours is not None:
-            return UnknownSetting(rule="neighbours", layer="features")
-        return UnknownSetting(rule="probability" if self.statistics is None else "relative", layer=self.card.layer)
+    def _layers(self) -> StoredStatistics:
+        return StoredStatistics(self.card.layer, self.statistics, self.feature_statistics)
+
+    def _require_statistics(self) -> FeatureStatistics:
+        """Return the statistics of the embedded training set. Raises InputError if there are none."""
+        return self._layers.require()
 
     def _unknown_setting(self, rule: UnknownRule | None, layer: Layer | None) -> UnknownSetting:
         """Return the rule and layer of the unknown score. Raises InputError if the model lacks what they need."""
-        default = self.card.unknown or self._default_unknown
-        if rule is not None:
-            check_choice("rule", rule, get_args(UnknownRule))
-        if layer is not None:
-            check_choice("layer", layer, get_args(Layer))
-        setting = UnknownSetting(rule=rule or default.rule, layer=layer or default.layer)
-        if setting.rule == "neighbours" and (setting.layer == "outputs" or self._neighbours is None):
-            what = 'rule "neighbours" needs stored samples of the last hidden layer, which the model does not have'
-            if self._neighbours is not None:
-                what = 'rule "neighbours" works on the last hidden layer, not on the outputs'
-            raise InputError(f"{what}: choose another rule or layer")
-        if setting.rule in ("relative", "mahalanobis"):
-            self._statistics_of(setting.layer)
-        return setting
+        return self.rejection.setting(self.card.unknown, self._layers, rule, layer)
 
-    def _statistics_of(self, layer: Layer) -> FeatureStatistics:
-        """Return the statistics of a layer. Raises InputError if the model has none."""
-        if layer == "outputs" and self.card.layer == "outputs":
-            return self._require_statistics()
-        found = self.feature_statistics if layer == "features" else None
-        if found is None:
-            what = {
-                "outputs": "once classes were added, the model has only statistics of the last hidden layer",
-                "features": "the model has no statistics of the last hidden layer",
-            }[layer]
-            other: Layer = "features" if layer == "outputs" else "outputs"
-            raise InputError(f'{what}: pass layer="{other}", or rule="probability"')
-        return found
+    @property
+    def _default_unknown(self) -> UnknownSetting:
+        """How this model can tell unknown inputs best, given what it has stored."""
+        return self.rejection.default(self._layers)
 
     def _distance_score(self, setting: UnknownSetting) -> nn.Module:
-        """Return the module that scores a layer; it is kept until what it was made from changes."""
-        assert setting.rule != "probability"
-        source = self._neighbours if setting.rule == "neighbours" else self._statistics_of(setting.layer)
-        kept = self._unknown_scores.get(setting)
-        if kept is None or kept[0] is not source:
-            if isinstance(source, Tensor):
-                made: nn.Module = NeighbourScore(source)
-            else:
-                assert setting.rule != "neighbours"
-                assert source is not None
-                made = UnknownScore(source, setting.rule)
-            kept = self._unknown_scores[setting] = source, made
-        return kept[1].to(self.normalisation.mean.device)
+        """Return the module that scores a layer, on the device of the model."""
+        return self.rejection.score(setting, self._layers).to(self.normalisation.mean.device)
 
     def _set_unknown(self, scores: NDArray[np.float64]) -> None:
         """Store the quantiles of the default unknown score, given that score of known samples (n,)."""
-        self._quantiles = score_quantiles(scores)
+        self.rejection.fit(scores)
         self.card = self.card.model_copy(update={"unknown": self._default_unknown})
 
     def _set_feature_statistics(self, statistics: FeatureStatistics, some: Tensor) -> None:
         """Keep the statistics of the last hidden layer and the features of some samples, and fit the rule on them."""
-        self._neighbours = unit_rows(some)
+        self.rejection.store(some)
         rule = BalancedRidge().to(self.normalisation.mean.device)
-        rule.priors = self._priors(rule, statistics)
+        rule.priors = priors_of(rule, self.card, statistics)
         self.features_rule = rule.fit_statistics(statistics)
         self.card = self.card.model_copy(update={"features_dim": statistics.means.shape[1]})
 
@@ -662,40 +547,8 @@ class Model(nn.Module):
             if isinstance(predictor, Softmax):
                 predictor._statistics = statistics
             else:
-                predictor.priors = self._priors(predictor, statistics)
+                predictor.priors = priors_of(predictor, self.card, statistics)
                 predictor.fit_statistics(statistics)
-
-    def _priors(self, predictor: LinearPredictor, statistics: FeatureStatistics) -> Priors:
-        """Return the priors with which a predictor of this model is fitted.
-
-        Priors belong to classes: if they are equal, each subclass has its share of its class's prior, so that splitting
-        a class does not make it more likely.
-        """
-        if self.card.parents is None or predictor.priors == "empirical":
-            return predictor.priors
-        parents = torch.tensor(self.card.parents)
-        sizes = torch.zeros(len(self.class_names), dtype=torch.float64).index_add_(0, parents, statistics.counts)
-        return (statistics.counts / sizes[parents]).tolist()
-
-    def _require_statistics(self) -> FeatureStatistics:
-        """Return the statistics of the embedded training set. Raises InputError if there are none."""
-        if self.statistics is None:
-            what = "the model has no statistics of its training set, like all models trained with cross-entropy alone"
-            raise InputError(f"{what}: train with objective lda")
-        return self.statistics
-
-    def _check_values(self, inputs: ModelInputs) -> None:
-        """Raise InputError if values are NaN or infinite, or if images are in 0..1 but the training images were not."""
-        floating = inputs.is_floating_point() if isinstance(inputs, Tensor) else inputs.dtype.kind == "f"
-        if not floating or len(inputs) == 0:
-            return
-        inputs = _as_tensor(inputs.matrix.data if isinstance(inputs, SparseRows) else inputs)
-        if not inputs.isfinite().all():
-            do = "fill in missing values, or omit these samples"
-            raise InputError("inputs contains NaN or infinity", need="finite numbers", do=do)
-        if inputs.ndim == 4 and self.normalisation.mean.max() > 1 and inputs.min() >= 0 and 0 < inputs.max() <= 1:
-            what = "the images are scaled to 0..1, but the training images were not"
-            raise InputError(f"{what}: scale them like the training images")
 
     def _place(self, device: torch.device) -> Model:
         """Move the model to a device, with filters in channels_last memory, which makes convolutions faster."""
@@ -710,7 +563,7 @@ class Model(nn.Module):
             state |= {f"{STATISTICS}{name}": tensor for name, tensor in self.statistics.state().items()}
         if self.card.layer == "outputs" and (found := self.feature_statistics) is not None:
             state |= {f"{FEATURE_STATISTICS}{name}": tensor for name, tensor in found.state().items()}
-        stored = {QUANTILES: self._quantiles, NEIGHBOURS: self._neighbours}
+        stored = {QUANTILES: self.rejection.quantiles, NEIGHBOURS: self.rejection.neighbours}
         state |= {name: tensor for name, tensor in stored.items() if tensor is not None}
         # Copies, because safetensors rejects tensors that share memory, such as the weights of tied layers.
         copies = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in state.items()}
@@ -725,26 +578,33 @@ def uncalibrated_note(model: Model) -> str | None:
     return "the probabilities are far too confident, because no samples outside the training set calibrated them"
 
 
-def no_views(sample_shape: Sequence[int]) -> str:
-    """Return the error message for test-time augmentation of samples that are not images."""
-    what = f"only images can be mirrored or shifted, but the samples have shape {tuple(sample_shape)}"
-    return f"{what}: omit tta or mirror"
-
-
-def _predictor_name(predictor: LinearPredictor) -> PredictorName:
-    """Return the name of a predictor for the card. Raises InputError if a model cannot use the predictor."""
-    name = next((name for name, kind in _PREDICTORS.items() if type(predictor) is kind), None)
-    if name is None or name == "balanced_ridge":
-        kind = type(predictor).__name__
-        need, do = "Hyperplanes, NearestMean, ClassicLDA or Softmax", "use Hyperplanes, for example"
-        raise InputError(f"the predictor is a {kind}", need=need, do=do)
-    if len(predictor.classes) == 0:
-        raise InputError("the predictor is not fitted: call fit first")
-    for option, needed in (("normalize", "within"), ("probability", "softmax")):
-        if getattr(predictor, option, needed) != needed:
-            what = f"the predictor has {option}={getattr(predictor, option)!r}, which a saved model cannot record"
-            raise InputError(f"{what}: fit one with {option}={needed!r}")
-    return name
+def _card_of_parts(
+    network: nn.Module, predictor: LinearPredictor, class_names: Sequence[str], sample_shape: tuple[int, ...]
+) -> ModelCard:
+    """Return the card of `Model.from_parts`. Raises InputError if the parts do not fit together."""
+    name = predictor_name(predictor)
+    count, width = predictor.weight.shape
+    if len(class_names) != count:
+        raise InputError(f"there are {len(class_names)} class names, need {count}, one for each class")
+    if (outputs := output_width(network, sample_shape)) != width:
+        what = f"the network has {outputs} outputs, but the predictor was fitted on {width}"
+        raise InputError(f"{what}: fit the predictor on the output of this network")
+    options = predictor if isinstance(predictor, Hyperplanes) else predictor._statistics
+    try:
+        return ModelCard(
+            network=f"{type(network).__module__}:{type(network).__qualname__}",
+            width=1.0,
+            embedding_dim=width,
+            sample_shape=sample_shape,
+            class_names=tuple(map(str, class_names)),
+            predictors=(name,),
+            alpha=getattr(options, "alpha", 1.0),
+            lam=getattr(options, "lam", 1e-3),
+            scatter="pooled" if options is None else options.scatter,
+            class_weight=None if options is None else options.class_weight,
+        )
+    except ValidationError as error:
+        raise InputError(f"these parts do not make a model: {first_problem(error)}") from None
 
 
 def _finite(values: Tensor) -> Tensor:
@@ -752,23 +612,3 @@ def _finite(values: Tensor) -> Tensor:
     if not values.isfinite().all():
         raise NotFiniteError
     return values
-
-
-def _as_array(inputs: object) -> NDArray[np.generic]:
-    """Convert a list, data frame or similar object to an array. Raises InputError if it does not contain numbers."""
-    try:
-        array: NDArray[np.generic] = np.asarray(inputs)
-    except ValueError:
-        array = np.asarray(None)
-    if array.dtype.kind not in "buif":
-        do = "read files with deeplda.data.read_images, or use deeplda predict"
-        raise InputError(f"inputs is a {type(inputs).__name__}", need="an array or tensor of numbers", do=do)
-    return array
-
-
-def _as_tensor(numbers: ModelInputs) -> Tensor:
-    """Convert any array to a tensor, even with negative strides, a foreign byte order, no write access or > 64 bits."""
-    if isinstance(numbers, Tensor):
-        return numbers
-    kind = np.float64 if numbers.dtype.itemsize > 8 else numbers.dtype.newbyteorder("=")
-    return torch.from_numpy(np.require(numbers, kind, ["C", "W"]))

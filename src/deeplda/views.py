@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
@@ -39,3 +39,9 @@ def _shifted(images: Tensor, by: int) -> Tensor:
         reflected(torch.arange(size, device=images.device) + by, size) for size in (images.shape[-2], images.shape[-1])
     )
     return images[:, :, rows[:, None], columns]
+
+
+def no_views(sample_shape: Sequence[int]) -> str:
+    """Return the error message for test-time augmentation of samples that are not images."""
+    what = f"only images can be mirrored or shifted, but the samples have shape {tuple(sample_shape)}"
+    return f"{what}: omit tta or mirror"

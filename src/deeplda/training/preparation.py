@@ -17,7 +17,6 @@ from deeplda.device import pick_device
 from deeplda.errors import InputError
 from deeplda.formatting import counted
 from deeplda.memory import require_memory
-from deeplda.model import no_views
 from deeplda.model_card import ModelCard
 from deeplda.networks import NETWORKS, check_network
 from deeplda.networks.inspection import sample_memory
@@ -29,6 +28,7 @@ from deeplda.training.parallel import ALONE, World
 from deeplda.training.progress import Progress, TerminalProgress
 from deeplda.training.trainee import model_card
 from deeplda.user_code import is_code, require_named
+from deeplda.views import no_views
 
 # Training holds the weights, their gradient, the momentum and, in a step, the update.
 _WEIGHT_COPIES = 4
