@@ -44,7 +44,7 @@ from deeplda.training.config import RunConfig
 
 Floats = NDArray[np.float64]
 COLUMNS = ("network", "seed", "unknown", "rule", "layer", "auc", "accepted")
-# Cross-entropy has the learning rate that validation chose for it in docs/results.md.
+# Cross-entropy has the learning rate that validation chose for it in docs/studies/fair-comparison.md.
 NETWORKS: dict[str, dict[str, Any]] = {
     "pillai": {},
     "cross-entropy": {"objective": "cce", "learning_rate": 0.5},

@@ -25,7 +25,6 @@ from markdown_it.token import Token
 import deeplda
 from deeplda.cli import app
 from deeplda.cli.sweep import given_axes
-from deeplda.data import load_data
 from deeplda.experiments.recipes import read_recipe
 from deeplda.extras import EXTRAS
 
@@ -40,18 +39,12 @@ NOT_RUN = {
     ("scaling.md", "it takes GPUs and torchrun; examples/ddp_your_loop.py is this loop, and is run"),
     ("scaling.md", "it takes a Slurm cluster"),
     ("scaling.md", "it takes a Kubernetes cluster"),
-    ("your-images.md", "it takes a PostgreSQL server; make test-services runs sweeps against one"),
+    ("sweeps.md", "it takes a PostgreSQL server; make test-services runs sweeps against one"),
 }
 # Text and Sphinx directives contain nothing to run.
 NO_CODE = re.compile(r"text|\{(toctree|eval-rst)\}")
 # Options of other programs that the pages mention.
 OTHERS = {"--local-addr", "--logdir", "--max-restarts", "--nproc-per-node", "--output"}
-
-
-def readme_names() -> dict[str, Any]:
-    """A network, its data and optimiser, a finished run, and images for its model."""
-    command("train --epochs 1 --quiet")
-    return loop_names() | {"images": load_data("digits").test.inputs}
 
 
 def loop_names() -> dict[str, Any]:
@@ -75,7 +68,7 @@ def loop_names() -> dict[str, Any]:
 
 
 # The names that a page assumes; the other pages define all of theirs.
-NAMES = {"README.md": readme_names, "scaling.md": loop_names, "your-loop.md": loop_names}
+NAMES = {"scaling.md": loop_names, "your-loop.md": loop_names}
 
 
 class Block(NamedTuple):

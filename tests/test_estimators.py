@@ -344,6 +344,20 @@ class TestHiddenLayers:
         stated = DeepLDAClassifier(hidden_layer_sizes=(128, 128), dropout=0.2, **FAST).fit(*iris)
         np.testing.assert_array_equal(plain.decision_function(iris[0]), stated.decision_function(iris[0]))
 
+    def test_with_many_samples_layers_are_wider_and_decay_less(self, iris):
+        many = (np.tile(iris[0], (34, 1)), np.tile(iris[1], 34))
+        few = {"max_epochs": 1, "random_state": 0, "calibrate": False}
+        plain = DeepLDAClassifier(**few).fit(*many)
+        stated = DeepLDAClassifier(hidden_layer_sizes=(256, 256), dropout=0.1, weight_decay=10 / 5_100, **few).fit(
+            *many
+        )
+        np.testing.assert_array_equal(plain.decision_function(iris[0]), stated.decision_function(iris[0]))
+
+    def test_a_warm_start_with_more_samples_keeps_the_layers(self, iris):
+        classifier = DeepLDAClassifier(max_epochs=1, warm_start=True, random_state=0, calibrate=False).fit(*iris)
+        classifier.fit(np.tile(iris[0], (34, 1)), np.tile(iris[1], 34))
+        assert classifier.model_.card.hidden_layer_sizes == (128, 128)
+
     @pytest.mark.parametrize("sizes", [(), (9,), [7, 5, 3], np.array([6, 4])])
     def test_sizes(self, iris, sizes, tmp_path):
         classifier = DeepLDAClassifier(hidden_layer_sizes=sizes, dropout=np.float64(0.25), **FAST).fit(*iris)

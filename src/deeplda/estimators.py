@@ -49,13 +49,15 @@ from deeplda.estimator_inputs import (
 )
 from deeplda.estimator_training import EstimatorTraining, Fitted
 from deeplda.io import expanded
-from deeplda.model_card import LDA_PREDICTORS, PredictorName, read_card
+from deeplda.model import Model
+from deeplda.model_card import LDA_PREDICTORS, ModelCard, PredictorName, read_card
 from deeplda.output_folder import unchanged
 from deeplda.predictors import discriminant_directions
 from deeplda.training.config import FitConfig, Objective, SubclassBetween
 from deeplda.training.evaluation import gather_statistics
 from deeplda.training.metrics import Scores
 from deeplda.training.progress import Progress, TerminalProgress
+from deeplda.training.table_settings import DECAY, layer_settings, weight_decay
 from deeplda.training.trainee import predictors_of
 from deeplda.user_code import is_code
 
@@ -95,9 +97,11 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         `deeplda train --network`. If a module is passed, a copy of it is trained in float32, starting from its current
         weights. A callable is called as `network(sample_shape, embedding_dim)` and returns the module to train.
     hidden_layer_sizes : tuple of int, default=None
-        Number of units in each hidden layer of the MLP; `()` leaves a linear map. None means (128, 128).
+        Number of units in each hidden layer of the MLP; `()` leaves a linear map. None means (128, 128), or (256, 256)
+        from 5,000 samples on.
     dropout : float, default=None
-        Fraction of the values of each hidden layer of the MLP that is dropped during training. None means 0.2.
+        Fraction of the values of each hidden layer of the MLP that is dropped during training. None means 0.2, or 0.1
+        from 5,000 samples on.
     objective : {"lda", "rdlda", "dlda", "cce", "gce", "joint"}, default="lda"
         "lda" is the general discriminant objective, "rdlda" and "dlda" are the paper's two objectives with the paper's
         defaults, "cce" is cross-entropy, "gce" is generalised cross-entropy, which is more robust to wrong labels, and
@@ -145,8 +149,8 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         for all classes, a discriminant objective is trained on batches of a subset of the classes.
     learning_rate : float, default=0.1
         The highest learning rate; it is reached after the first quarter of the steps and then falls to 0.
-    weight_decay : float, default=0.01
-        Weight decay, applied to all parameters of the network.
+    weight_decay : float, default=None
+        Weight decay, applied to all parameters of the network. None means 0.01 or, for n > 1,000 feature vectors, 10/n.
     early_stopping : bool, default=False
         Hold out samples, stop when the accuracy on them has not improved for `n_iter_no_change` epochs, and use the
         best epoch. Training takes at least 5/8 of `max_epochs` plus `n_iter_no_change`, because much of the accuracy
@@ -245,7 +249,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         max_epochs: int = 100,
         batch_size: int = 200,
         learning_rate: float = 0.1,
-        weight_decay: float = 0.01,
+        weight_decay: float | None = None,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 10,
@@ -323,7 +327,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             self._forget(keep=("n_features_in_", "feature_names_in_"))
         self.classes_ = classes
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        config = self._fit_config(seed)
+        config = self._fit_config(seed, inputs.shape, before)
         samples = weighted_part(Part(_unread(inputs), labels, weights=weights), self.class_weight, classes)
         if samples.weights is not None:
             check_unweighted(config.scatter)
@@ -511,8 +515,11 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     def _n_features_out(self) -> int:
         return int(self.scalings_.shape[1])
 
-    def _fit_config(self, seed: int) -> FitConfig:
-        """Return the settings for the training loop. Raises InputError if a parameter is out of range."""
+    def _fit_config(self, seed: int, shape: tuple[int, ...], before: Model | None) -> FitConfig:
+        """Return the settings for training on samples of this shape, after the model `before` if it is a warm start.
+
+        Raises InputError if a parameter is out of range.
+        """
         for name, least in (("max_epochs", 1), ("n_iter_no_change", 1), ("batch_size", 2)):
             check_integer(name, getattr(self, name), least)
         for name in ("objective", "statistic"):
@@ -530,8 +537,13 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             "batch_size": int(self.batch_size),
             "seed": seed,
         }
+        defaults: dict[str, object] = {"weight_decay": DECAY}
+        if len(shape) == 2:
+            defaults = {"weight_decay": weight_decay(shape[0])}
+            if self.network is None or self.network == "mlp":
+                defaults |= layer_settings(shape[0]) if before is None else _layers_of(before.card)
         given = {name: value for name, value in settings.items() if value is not None}
-        config = FitConfig.parse(given, type(self).__name__, strict=True)
+        config = FitConfig.parse(defaults | given, type(self).__name__, strict=True)
         choices = predictors_of(config)
         if self.predictor not in (None, *choices, *LDA_PREDICTORS):
             raise InputError(f"predictor must be None or one of {', '.join(choices)}, got {self.predictor!r}")
@@ -587,6 +599,11 @@ def _unread(inputs: NDArray[Any]) -> Inputs | NDArray[Any]:
         return SparseRows(inputs)
     stays = inputs.ndim == 4 and inputs.dtype != np.float64 and is_mapped(inputs)
     return MappedRows(inputs) if stays else inputs
+
+
+def _layers_of(card: ModelCard) -> dict[str, object]:
+    """Return the hidden layers of a trained MLP as settings."""
+    return {"hidden_layer_sizes": layer_text(card.hidden_layer_sizes), "dropout": card.dropout}
 
 
 def __getattr__(name: str) -> type[DeepLDAClassifier]:

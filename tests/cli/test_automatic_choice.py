@@ -169,11 +169,11 @@ def test_given_options_win_and_are_measured(settings_of, monkeypatch):
         ("digits",),
         ("photos", "--image-size", "25", "--epochs", "2"),
         ("photos", "--image-size", "25", "--recipe", "quick"),
-        ("rows.npz",),
+        ("rows.npz", "--epochs", "30"),
     ],
 )
 def test_everything_else_keeps_its_defaults(plain, settings_of, given):
-    np.savez(plain / "rows.npz", x_train=np.random.default_rng(0).normal(size=(60, 4)), y_train=np.arange(60) % 3)
+    write_rows(plain / "rows.npz")
     config, shown = settings_of(*given)
     assert "to repeat this run" not in shown
     names = {"data", "image_size", "epochs"}
@@ -181,6 +181,25 @@ def test_everything_else_keeps_its_defaults(plain, settings_of, given):
     kept = RunConfig(**{name: getattr(config, name) for name in names} | base)
     assert config == kept.model_copy(update={"epochs": config.epochs})
     assert config.epochs == int({"--epochs": given[-1], "--recipe": 4}.get(given[-2] if len(given) > 2 else "", 30))
+
+
+def write_rows(file, count=60):
+    np.savez(file, x_train=np.random.default_rng(0).normal(size=(count, 4)), y_train=np.arange(count) % 3)
+
+
+def test_a_table_gets_the_settings_of_the_estimator(plain, settings_of):
+    write_rows(plain / "rows.npz")
+    config, shown = settings_of("rows.npz", step=None)
+    assert (config.epochs, config.learning_rate, config.weight_decay, config.evaluate_every) == (100, 0.1, 0.01, 48)
+    assert "settings for 42 training rows of 3 classes" in shown
+    repeated, _ = settings_of(*shown.split("deeplda train ")[1].split("\n")[0].split())
+    assert repeated == config
+
+
+def test_options_for_a_table_win(plain, settings_of):
+    write_rows(plain / "rows.npz")
+    config, _ = settings_of("rows.npz", "--dropout", "0.5", "--learning-rate", "0.02", step=None)
+    assert (config.dropout, config.learning_rate, config.weight_decay) == (0.5, 0.02, 0.01)
 
 
 def test_arrays_of_images_are_like_a_folder(plain, settings_of):

@@ -45,6 +45,6 @@ def test_class_names_are_distinct(known) -> None:
 
 
 def test_the_guide_lists_every_known_set() -> None:
-    page = Path(__file__).parents[2] / "docs" / "your-images.md"
+    page = Path(__file__).parents[2] / "docs" / "data-formats.md"
     section = page.read_text().split("## Known data sets")[1].split("\n## ")[0]
     assert [name for name in KNOWN if f"`{name}`" not in section] == []

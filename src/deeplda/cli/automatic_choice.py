@@ -1,4 +1,4 @@
-"""The settings that `deeplda train` chooses for images of your own, and the lines that it prints about them."""
+"""The settings that `deeplda train` chooses for images and tables of your own, and the lines it prints about them."""
 
 from __future__ import annotations
 
@@ -62,9 +62,10 @@ class Automatic:
         return next((f"--{name} {value}" for name, value in options.items() if value is not None), None)
 
     def applied(self, choice: RunChoice) -> RunChoice:
-        """Return the choice with settings that suit the data, if it is a new run on images of the user's own."""
+        """Return the choice with settings that suit the data, if it is a new run on data of the user's own."""
         if not choice.is_new or self._other_choice is not None:
             return choice
+        from deeplda.data.sources import is_table
         from deeplda.experiments.automatic_recipe import automatic_settings
 
         found = automatic_settings(self.given)
@@ -72,36 +73,54 @@ class Automatic:
             if self.minutes is not None:
                 what = f"--minutes applies to a folder or an .npz file of images, not to {choice.settings.data}"
                 raise InputError(f"{what}: pass --epochs instead")
-            return choice
+            return choice._replace(settings_are_open=is_table(choice.settings.data))
         return choice._replace(
-            settings=RunConfig.parse(with_absolute_paths(found), "the settings"), epochs_are_open=True
+            settings=RunConfig.parse(with_absolute_paths(found), "the settings"), settings_are_open=True
         )
 
     def completion(self, folder: Path, progress: Progress, world: World) -> Callable[[RunConfig, Data], RunConfig]:
-        """Return a function that completes settings by the number of epochs, and prints them as a command."""
-        minutes = DEFAULT_MINUTES if self.minutes is None else self.minutes
+        """Return a function that completes settings, once the data has been read, and prints them as a command."""
 
         def complete(config: RunConfig, data: Data) -> RunConfig:
-            from deeplda.experiments.automatic_recipe import fitted_epochs
-
-            with progress.status("measuring the pace of this machine"):
-                fit = fitted_epochs(config, data, 60 * minutes, time.monotonic() - self.started, world)
-            config = config.model_copy(update={"epochs": fit.epochs})
-            if world.first:
-                what = f"{counted(len(data.train), 'training image')} of {len(data.class_names)} classes"
-                progress.note(
-                    f"settings for {what}, about {duration(fit.seconds)} in all; to repeat this run: "
-                    f"{self._command(config, folder)}"
-                )
-                if not fit.in_budget:
-                    progress.note(
-                        f"warning: this takes longer than {minutes:g} minutes, but with fewer than "
-                        f"{counted(fit.epochs, 'epoch')} much accuracy would be lost. Pass a smaller "
-                        "--image-size or a smaller --width, or use a faster machine."
-                    )
-            return config
+            return (
+                self._for_images(config, data, folder, progress, world)
+                if data.images
+                else self._for_rows(config, data, folder, progress, world)
+            )
 
         return complete
+
+    def _for_images(self, config: RunConfig, data: Data, folder: Path, progress: Progress, world: World) -> RunConfig:
+        """Return the settings with the number of epochs that fits the budget."""
+        from deeplda.experiments.automatic_recipe import fitted_epochs
+
+        minutes = DEFAULT_MINUTES if self.minutes is None else self.minutes
+        with progress.status("measuring the pace of this machine"):
+            fit = fitted_epochs(config, data, 60 * minutes, time.monotonic() - self.started, world)
+        config = config.model_copy(update={"epochs": fit.epochs})
+        if world.first:
+            what = f"{counted(len(data.train), 'training image')} of {len(data.class_names)} classes"
+            self._announce(f"{what}, about {duration(fit.seconds)} in all", config, folder, progress)
+            if not fit.in_budget:
+                progress.note(
+                    f"warning: this takes longer than {minutes:g} minutes, but with fewer than "
+                    f"{counted(fit.epochs, 'epoch')} much accuracy would be lost. Pass a smaller "
+                    "--image-size or a smaller --width, or use a faster machine."
+                )
+        return config
+
+    def _for_rows(self, config: RunConfig, data: Data, folder: Path, progress: Progress, world: World) -> RunConfig:
+        """Return the settings that suit the number of rows."""
+        from deeplda.training.table_settings import with_table_settings
+
+        config = with_table_settings(config, len(data.train), self.given)
+        if world.first:
+            what = f"{counted(len(data.train), 'training row')} of {len(data.class_names)} classes"
+            self._announce(what, config, folder, progress)
+        return config
+
+    def _announce(self, what: str, config: RunConfig, folder: Path, progress: Progress) -> None:
+        progress.note(f"settings for {what}; to repeat this run: {self._command(config, folder)}")
 
     def _command(self, config: RunConfig, folder: Path) -> str:
         from deeplda.report.wording import command

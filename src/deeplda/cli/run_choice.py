@@ -25,14 +25,14 @@ class RunChoice(NamedTuple):
 
     Attributes:
         is_new: whether there is no run in the folder yet.
-        epochs_are_open: whether the number of epochs is still to be chosen, once the data has been read.
+        settings_are_open: whether some settings are still to be chosen, once the data has been read.
     """
 
     folder: Path
     settings: RunConfig
     new_id: str
     is_new: bool
-    epochs_are_open: bool = False
+    settings_are_open: bool = False
 
 
 @contextmanager

@@ -105,7 +105,7 @@ def train(
             if minutes is not None and not choice.is_new:
                 say(f"note: --minutes has no effect on {folder}, which was started before", file=sys.stderr)
         progress = _progress(folder, loggers if world.first else [], silent=quiet or is_silent())
-        complete = automatic.completion(folder, progress, world) if choice.epochs_are_open else None
+        complete = automatic.completion(folder, progress, world) if choice.settings_are_open else None
         if choice.is_new and settings.network == "identity" and "lam" not in settings.model_fields_set:
             complete = _ridge_choice(progress)
         finished = _train(choice, progress, world, complete)

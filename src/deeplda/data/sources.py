@@ -188,6 +188,12 @@ def outline_images(source: str | Path) -> ImageOutline | None:
     )
 
 
+def is_table(source: str | Path) -> bool:
+    """Return whether a source is a table, or an .npz file. Raises InputError if it does not exist."""
+    place = find_source(source)
+    return isinstance(place, Path) and place.is_file()
+
+
 def find_source(source: str | Path) -> str | Path:
     """Return a known name or "module.path:name" unchanged, or the path of a folder, pack, table or .npz file.
 

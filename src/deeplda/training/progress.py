@@ -59,6 +59,7 @@ class TerminalProgress(Progress):
         self.console = plain_console(sys.stderr, soft_wrap=True)
         self._bar: Bar | None = None
         self._epochs, self._samples, self._since, self._shown = 0, 0, time.monotonic(), 0.0
+        self._evaluates: Callable[[int], bool] = lambda _epoch: True
 
     def start(self, config: LoopConfig, data: Data, counters: Counters, notes: list[str]) -> None:
         for note in (*data.notes, *notes):
@@ -70,7 +71,7 @@ class TerminalProgress(Progress):
         )
         if counters.epoch or counters.step:
             self.note(f"resuming after epoch {counters.epoch}, step {counters.step}")
-        self._epochs, self._since = config.stretches[-1], time.monotonic()
+        self._epochs, self._since, self._evaluates = config.stretches[-1], time.monotonic(), config.evaluates
         if self.console.is_terminal:
             from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
             from rich.progress import Progress as Bar
@@ -106,6 +107,8 @@ class TerminalProgress(Progress):
         )
 
     def epoch(self, row: EpochRow, counters: Counters) -> None:
+        if not self._evaluates(counters.epoch):
+            return
         now = time.monotonic()
         rate, self._samples, self._since = self._samples / max(now - self._since, 1e-9), 0, now
         spectrum = f"  eigenvalues {row.eigenvalues[0]:.2f} to {row.eigenvalues[-1]:.2f}" if row.eigenvalues else ""
