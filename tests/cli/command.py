@@ -1,7 +1,9 @@
-"""Run the command line: in a process of its own, as its users do, or in this one, which is faster."""
+"""Run the command line: in this process, which is fast, or in one of its own, as its users do."""
 
+import io
 import subprocess
 import sys
+from contextlib import chdir, redirect_stderr, redirect_stdout
 
 from deeplda.cli import main
 
@@ -10,22 +12,39 @@ QUICK = ("--epochs", "2", "--width", "0.25", "--learning-rate", "0.1")
 
 
 def deeplda(*arguments, cwd, check=None):
+    """Run a command in this process, in the folder `cwd`; its exit code has to be `check`, if that is given."""
+    with chdir(cwd), redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as errors:
+        code = exit_code(*arguments)
+    done = subprocess.CompletedProcess(arguments, code, out.getvalue(), errors.getvalue())
+    return checked(done, check)
+
+
+def in_a_process(*arguments, cwd, check=None):
+    """Run a command like `deeplda`, but in a process of its own."""
     command = [sys.executable, "-m", "deeplda", *map(str, arguments)]
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
-    if check is not None:
-        assert done.returncode == check, done.stderr
-    return done
+    return checked(done, check)
 
 
 def in_this_process(capsys, *arguments):
-    """Run a command in this process, and return its exit code, stdout and stderr."""
-    code = 0
+    """Run a command in this process and folder, and return its exit code, stdout and stderr."""
+    code = exit_code(*arguments)
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err
+
+
+def exit_code(*arguments):
     try:
         main([str(argument) for argument in arguments])
     except SystemExit as stopped:
-        code = stopped.code
-    shown = capsys.readouterr()
-    return code, shown.out, shown.err
+        return stopped.code
+    return 0
+
+
+def checked(done, code):
+    if code is not None:
+        assert done.returncode == code, done.stderr
+    return done
 
 
 def only_sentence(done):

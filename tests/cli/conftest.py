@@ -1,7 +1,7 @@
 """A finished run that the tests of several commands share."""
 
 import pytest
-from command import QUICK, deeplda
+from command import QUICK, in_a_process
 from PIL import Image
 
 from deeplda.data import load_data
@@ -11,7 +11,7 @@ from deeplda.data import load_data
 def home(tmp_path_factory):
     """A folder with a finished run on digits, what the training printed, and some images."""
     home = tmp_path_factory.mktemp("home")
-    done = deeplda("train", *QUICK, "--json", "--run", "runs/digits", cwd=home, check=0)
+    done = in_a_process("train", *QUICK, "--json", "--run", "runs/digits", cwd=home, check=0)
     (home / "train.json").write_text(done.stdout)
     part = load_data("digits").test
     (home / "images" / "deep").mkdir(parents=True)

@@ -6,7 +6,7 @@ import shlex
 
 import numpy as np
 import pytest
-from command import deeplda as in_a_process
+from command import in_a_process, in_this_process
 from PIL import Image
 
 from deeplda.cli import main
@@ -32,16 +32,6 @@ def write(root, count=60, classes=("dark", "light", "striped"), shift=1):
         place.mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8)).save(place / f"{number}.png")
     return root
-
-
-def deeplda(capsys, *arguments):
-    """Run a command in this process, and return its exit code and stderr."""
-    code = 0
-    try:
-        main(list(map(str, arguments)))
-    except SystemExit as stopped:
-        code = stopped.code
-    return code, capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +76,7 @@ def test_the_printed_command_repeats_the_run_exactly(plain, monkeypatch, capsys)
 def test_resuming_a_finished_run_measures_nothing(plain, monkeypatch, capsys):
     monkeypatch.chdir(plain)
     monkeypatch.setattr(automatic_recipe, "outline_images", lambda *_: pytest.fail("outlined"))
-    code, shown = deeplda(capsys, "train", "photos", "--resume", "--run", "run", "--minutes", "5")
+    code, _, shown = in_this_process(capsys, "train", "photos", "--resume", "--run", "run", "--minutes", "5")
     assert code == 0
     assert "note: --minutes has no effect on run, which was started before" in shown
     assert "is already finished" in shown
@@ -117,7 +107,7 @@ def settings_of(plain, monkeypatch, capsys):
         monkeypatch.setattr("deeplda.training.pipeline.open_run", record)
         monkeypatch.setattr(automatic_recipe, "_FEWEST_SAMPLES", 5)
         monkeypatch.setattr(automatic_recipe, "seconds_of_step", lambda *_: step or pytest.fail("measured"))
-        code, shown = deeplda(capsys, "train", *arguments)
+        code, _, shown = in_this_process(capsys, "train", *arguments)
         assert code == 2
         assert "that is enough" in shown
         return found.pop(), shown
@@ -236,7 +226,7 @@ def test_arrays_of_images_are_like_a_folder(plain, settings_of):
 )
 def test_budgets_without_effect_are_rejected(plain, monkeypatch, capsys, given, says):
     monkeypatch.chdir(plain)
-    code, shown = deeplda(capsys, "train", *(() if "--minutes" in given else ("--minutes", "2")), *given)
+    code, _, shown = in_this_process(capsys, "train", *(() if "--minutes" in given else ("--minutes", "2")), *given)
     assert code == 2
     assert says in shown
     assert not (plain / "runs").exists()
@@ -268,10 +258,14 @@ def test_poor_conditions_are_reported_before_the_training_and_by_the_doctor(tmp_
         assert any(finding["what"] == what for finding in found), what
 
 
-def test_several_processes_agree(plain, tmp_path):
-    small = ("--width", "0.1", "--batch-size", "12")
-    train = ("train", plain / "photos", *BRIEF, *small, "--processes", "2", "--run", "run")
-    done = in_a_process(*train, cwd=tmp_path, check=0)
+def test_several_processes_agree(tmp_path):
+    """They would wait for each other forever if they had chosen different numbers of epochs."""
+    images = np.random.default_rng(0).integers(0, 256, (1_000, 24, 24), dtype=np.uint8)
+    np.savez(tmp_path / "images.npz", x_train=images, y_train=np.arange(1_000) % 2)
+    small = ("--width", "0.1", "--batch-size", "175")
+    done = in_a_process(
+        "train", "images.npz", *BRIEF, *small, "--processes", "2", "--run", "run", cwd=tmp_path, check=0
+    )
     (command,) = re.findall(r"to repeat this run: deeplda (.*)", done.stderr)
     assert command.endswith(" --processes 2")
     assert f"--epochs {RunConfig.of(tmp_path / 'run').epochs} " in command

@@ -2,27 +2,19 @@
 
 import json
 import shutil
-import subprocess
-import sys
 
 import pytest
+from command import QUICK, deeplda
 
 from deeplda.cli import main
 from deeplda.training.config import AutoencoderConfig
-
-
-def deeplda(*arguments, cwd):
-    command = [sys.executable, "-m", "deeplda", *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """Train a healthy run on digits."""
     home = tmp_path_factory.mktemp("home")
-    settings = ("--width", "0.25", "--epochs", "2", "--learning-rate", "0.1")
-    done = deeplda("train", "--quiet", *settings, "--run", "sound", cwd=home)
-    assert done.returncode == 0, done.stderr
+    deeplda("train", "--quiet", *QUICK, "--run", "sound", cwd=home, check=0)
     return home / "sound"
 
 

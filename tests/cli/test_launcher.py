@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from command import deeplda
+from command import in_a_process
 
 from deeplda.cli import launcher
 
@@ -126,7 +126,7 @@ def test_the_processes_of_a_killed_launcher_save_and_the_run_can_be_resumed(star
     job.kill()
     assert "to resume: deeplda train --resume --run run" in ended(job)
     assert_saved(tmp_path / "run")
-    deeplda(*COMMAND, "--resume", cwd=tmp_path, check=0)
+    in_a_process(*COMMAND, "--resume", cwd=tmp_path, check=0)
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [row.get("epoch") for row in rows] == [*range(1, 16), None]
 

@@ -3,14 +3,17 @@
 import hashlib
 import json
 import shutil
+from contextlib import closing
 
 import numpy as np
 import pytest
-from command import deeplda
+import rank_jobs
 from PIL import Image
+from ranks import RankPool, values
 
 from deeplda.cli import main
 from deeplda.training.batches import BatchSource
+from deeplda.training.config import RunConfig
 
 SETTINGS = ("--width", "0.1", "--batch-size", "20", "--flip", "--translate", "1", "--quiet")
 SUBCLASSES = ("--subclasses", "2", "--smallest-cluster", "2", "--embedding-dim", "subclasses")
@@ -152,8 +155,11 @@ def test_a_large_folder_is_packed_into_the_cache(home, tmp_path, capsys, monkeyp
 
 
 def test_two_processes_train_the_model_that_they_train_on_the_folder(home, tmp_path):
-    for data in ("photos", "photos.pack"):
-        deeplda("train", home / data, *SMALL, "--processes", "2", "--run", data, cwd=tmp_path, check=0)
+    settings = {"network": "convnet-small", "width": 0.1, "epochs": 2, "batch_size": 20, "flip": True, "translate": 1}
+    with closing(RankPool(2, tmp_path)) as pool:
+        for data in ("photos", "photos.pack"):
+            job = RunConfig(data=str(home / data), **settings), tmp_path / data
+            values(pool.run(rank_jobs.whole_run, [job] * 2))
     assert weights(tmp_path / "photos.pack") == weights(tmp_path / "photos")
 
 

@@ -5,11 +5,10 @@ import json
 
 import numpy as np
 import pytest
-from command import deeplda
+from command import deeplda, in_this_process
 from PIL import Image
 
 from deeplda import load
-from deeplda.cli import main
 from deeplda.data import load_data
 
 
@@ -75,14 +74,9 @@ def test_predict_rejects_unknown_images(home, tmp_path):
 
 
 def predicted(arguments, capsys):
-    """Run predict in this process, and return its exit code, stdout, and the lines on stderr."""
-    code = 0
-    try:
-        main(["predict", *map(str, arguments)])
-    except SystemExit as stopped:
-        code = stopped.code
-    shown = capsys.readouterr()
-    return code, shown.out, shown.err.splitlines()
+    """Run predict, and return its exit code, stdout, and the lines on stderr."""
+    code, shown, errors = in_this_process(capsys, "predict", *arguments)
+    return code, shown, errors.splitlines()
 
 
 def test_predict_answers_for_the_readable_files_and_lists_the_others(home, tmp_path, capsys):

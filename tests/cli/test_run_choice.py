@@ -41,7 +41,7 @@ def test_a_path_that_is_not_text_is_refused_before_the_training(tmp_path):
 
 
 def test_trainings_that_start_at_once_choose_different_folders(tmp_path):
-    command = [sys.executable, "-m", "deeplda", "train", *QUICK, "--quiet"]
+    command = [sys.executable, "-m", "deeplda", "train", "--epochs", "1", "--width", "0.1", "--quiet"]
     jobs = [subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL) for _ in range(3)]
     assert [job.wait(timeout=300) for job in jobs] == [0, 0, 0]
     runs = [tmp_path / "runs" / name for name in ("digits-lda", "digits-lda-2", "digits-lda-3")]

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from command import QUICK, deeplda, only_sentence
+from command import QUICK, deeplda, in_a_process, only_sentence
 from PIL import Image
 
 from deeplda import DeepLDAClassifier, load
@@ -100,7 +100,7 @@ def test_a_network_of_your_own(tmp_path):
         "def make(shape, embedding_dim):\n"
         "    return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, embedding_dim))\n"
     )
-    done = deeplda("train", "--network", "mine:make", "--epochs", "1", "--run", "r", cwd=tmp_path, check=0)
+    done = in_a_process("train", "--network", "mine:make", "--epochs", "1", "--run", "r", cwd=tmp_path, check=0)
     assert "  deeplda evaluate r --network mine:make\n" in done.stdout
     assert "without your permission" in only_sentence(deeplda("evaluate", "r", cwd=tmp_path))
-    deeplda("evaluate", "r", "--network", "mine:make", cwd=tmp_path, check=0)
+    in_a_process("evaluate", "r", "--network", "mine:make", cwd=tmp_path, check=0)

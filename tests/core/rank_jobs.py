@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import chdir
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,9 +17,11 @@ from torch.nn.parallel import DistributedDataParallel
 from deeplda import DeepLDALoss
 from deeplda.core.large_batch import large_batch_backward
 from deeplda.networks import WhitenedOutput
-from deeplda.training.config import FitConfig
+from deeplda.training.config import FitConfig, RunConfig
 from deeplda.training.criteria import build_criterion
 from deeplda.training.parallel import World
+from deeplda.training.pipeline import run_to_end
+from deeplda.training.progress import Progress
 
 Array = NDArray[Any]
 EXCHANGES = ("all_gather", "all_reduce", "broadcast")
@@ -197,3 +201,9 @@ def criterion(
     value = built(scores, torch.from_numpy(labels), None if weights is None else torch.from_numpy(weights))
     value.backward()
     return value.item(), scores.grad.numpy()
+
+
+def whole_run(config: RunConfig, folder: Path) -> None:
+    """Train with the other ranks; the first one writes the run. Own code is in the parent of its folder."""
+    with chdir(folder.parent):
+        run_to_end(config, folder, Progress(), world=World(dist.get_rank(), dist.get_world_size()))

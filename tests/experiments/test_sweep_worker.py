@@ -289,6 +289,7 @@ def running(worker, machine, beat=0):
     return Attempt(number=0, name="t", status="running", worker=worker, machine=machine, beat=beat)
 
 
+@pytest.mark.usefixtures("default_hangup")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_a_signal_that_arrives_while_workers_start_is_not_lost(tmp_path, monkeypatch, number):
     """Not even one for this process alone, which the workers must not see."""

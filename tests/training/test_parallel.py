@@ -10,8 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import rank_jobs
 import torch
+from command import deeplda, in_a_process
+from ranks import RankPool, values
 from safetensors.torch import load_file
+
+from deeplda.training.config import RunConfig
+from deeplda.training.pipeline import run_to_end
+from deeplda.training.progress import Progress
 
 # A network that treats samples one by one, so that the parts of a batch do not matter.
 PLAIN = """
@@ -40,32 +47,47 @@ def place(tmp_path):
     return tmp_path
 
 
-def deeplda(place, *arguments, launcher=("-m", "deeplda"), check=0):
-    command = [sys.executable, *launcher, "train", *SETTINGS, *arguments]
-    done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == check, done.stderr
-    return done
+def train(place, *arguments):
+    """Train in this process."""
+    return deeplda("train", *SETTINGS, *arguments, cwd=place, check=0)
+
+
+def train_as_a_job(place, *arguments, check=0):
+    """Train in several processes."""
+    return in_a_process("train", *SETTINGS, *arguments, cwd=place, check=check)
 
 
 def weights(place, run):
     return load_file(place / run / "model" / "weights.safetensors")
 
 
+@pytest.fixture(scope="module")
+def pools(tmp_path_factory):
+    """Processes that are ready to train together, by their number."""
+    found = {size: RankPool(size, tmp_path_factory.mktemp("ranks")) for size in (2, 3)}
+    yield found
+    for pool in found.values():
+        pool.close()
+
+
 @pytest.mark.parametrize(
-    ("objective", "job"),
+    ("settings", "chunk_size", "processes"),
     [
-        ("rdlda", ("--processes", "3")),
-        ("rdlda", ("--processes", "2", "--chunk-size", "20")),
-        ("cce --label-smoothing 0.1", ("--processes", "2")),
-        ("gce", ("--processes", "2")),
-        ("joint --label-smoothing 0.1", ("--processes", "2", "--chunk-size", "20")),
+        ({"objective": "rdlda"}, None, 3),
+        ({"objective": "rdlda"}, 20, 2),
+        ({"objective": "cce", "label_smoothing": 0.1}, None, 2),
+        ({"objective": "gce"}, None, 2),
+        ({"objective": "joint", "label_smoothing": 0.1}, 20, 2),
     ],
 )
-def test_processes_end_in_the_weights_of_one(place, objective, job):
+def test_processes_end_in_the_weights_of_one(place, pools, monkeypatch, settings, chunk_size, processes):
     """Batches of 125 samples leave processes with parts of unequal size."""
-    extra = ("--objective", *objective.split(), "--class-weight", "balanced")
-    deeplda(place, *extra, "--run", "one")
-    assert "deprecated" not in deeplda(place, *extra, "--run", "several", *job).stderr
+    monkeypatch.chdir(place)
+    own = {"network": "plain:make", "epochs": 3, "batch_size": 125, "learning_rate": 0.05}
+    config = RunConfig(**own, **settings, class_weight="balanced")
+    run_to_end(config, place / "one", Progress())
+    job = config.model_copy(update={"chunk_size": chunk_size}), place / "several"
+    values(pools[processes].run(rank_jobs.whole_run, [job] * processes))
     one, several = weights(place, "one"), weights(place, "several")
     assert one.keys() == several.keys()
     for name, tensor in one.items():
@@ -76,10 +98,10 @@ def test_processes_end_in_the_weights_of_one(place, objective, job):
 
 def test_processes_start_from_the_weights_of_one(place):
     """Only the first process reads them."""
-    deeplda(place, "--run", "earlier")
-    for run, more in (("one", ()), ("several", ("--processes", "2"))):
-        done = deeplda(place, "--start-from", "earlier", "--seed", "1", *more, "--run", run)
-        assert done.stderr == ""
+    train(place, "--run", "earlier")
+    options = ("--start-from", "earlier", "--seed", "1")
+    assert train(place, *options, "--run", "one").stderr == ""
+    assert train_as_a_job(place, *options, "--processes", "2", "--run", "several").stderr == ""
     one, several, earlier = (weights(place, run) for run in ("one", "several", "earlier"))
     # Weights of another seed would be unrelated.
     both = torch.stack([run["network.layers.1.weight"].flatten() for run in (one, earlier)])
@@ -96,15 +118,15 @@ def test_resume_with_another_number_of_processes(place):
     job.send_signal(signal.SIGTERM)
     job.communicate(timeout=120)
     assert job.returncode == 130
-    deeplda(place, "--run", "run", "--resume")
-    deeplda(place, "--run", "one")
+    train(place, "--run", "run", "--resume")
+    train(place, "--run", "one")
     for name, tensor in weights(place, "one").items():
         torch.testing.assert_close(weights(place, "run")[name], tensor, rtol=1e-3, atol=1e-4, msg=name)
 
 
 @pytest.mark.parametrize("named", [("--run", "runs/digits-lda-2"), ()], ids=["named", "default"])
 def test_a_killed_rank_under_torchrun_and_the_job_finishes_its_own_run_by_itself(place, named):
-    deeplda(place, "--seed", "7")
+    train(place, "--seed", "7")
     other = (place / "runs" / "digits-lda" / "metrics.jsonl").read_bytes()
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "2"]
     command = [sys.executable, *launcher, "-m", "deeplda", "--", "train", *SETTINGS, *named]
@@ -125,7 +147,7 @@ def test_a_killed_rank_under_torchrun_and_the_job_finishes_its_own_run_by_itself
 
 
 def test_a_restarted_job_does_not_take_over_a_run_that_it_was_refused(place):
-    deeplda(place, "--seed", "7", "--run", "old")
+    train(place, "--seed", "7", "--run", "old")
     before = {path: path.read_bytes() for path in (place / "old").rglob("*") if path.is_file()}
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1"]
     command = [sys.executable, *launcher, "-m", "deeplda", "--", "train", *SETTINGS, "--run", "old"]
@@ -161,7 +183,7 @@ def test_a_restarted_job_resumes_the_run_that_it_was_told_to_resume(place):
 
 def test_a_mistake_is_one_sentence_from_all_processes(place):
     (place / "run" / "checkpoints").mkdir(parents=True)
-    done = deeplda(place, "--run", "run", "--processes", "2", check=2)
+    done = train_as_a_job(place, "--run", "run", "--processes", "2", check=2)
     (line,) = done.stderr.splitlines()
     assert line.startswith("deeplda: run contains 'checkpoints' but no run")
 
@@ -177,7 +199,7 @@ def test_a_process_that_is_killed_ends_the_others(place):
     _, said = job.communicate(timeout=120)
     assert job.returncode == 1
     assert "pass --resume" in said
-    deeplda(place, "--run", "run", "--resume")
+    train(place, "--run", "run", "--resume")
 
 
 def wait_for(path, job):
@@ -205,7 +227,6 @@ def test_the_loss_asks_others_only_in_a_job_of_ours(monkeypatch, size):
     """A classifier fitted on one rank of somebody's own job must not wait for the other ranks."""
     from deeplda.data import load_data
     from deeplda.training import trainee
-    from deeplda.training.config import RunConfig
     from deeplda.training.parallel import World
 
     monkeypatch.setattr(trainee, "DistributedDataParallel", lambda module, **_: module)

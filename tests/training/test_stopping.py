@@ -13,6 +13,7 @@ def send(number):
     os.kill(os.getpid(), number)
 
 
+@pytest.mark.usefixtures("default_hangup")
 def test_only_a_further_ctrl_c_stops_immediately():
     """A closed terminal sends SIGHUP twice, and a service manager sends SIGTERM to all processes of a job."""
     said = []

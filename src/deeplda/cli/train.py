@@ -21,7 +21,8 @@ from deeplda.extras import require
 from deeplda.formatting import duration, flops
 from deeplda.io import expanded
 from deeplda.printing import say, say_json
-from deeplda.training.config import RunConfig, TrainConfig, merged, with_absolute_paths, without_effect
+from deeplda.training.config import RunConfig, TrainConfig, merged, with_absolute_paths
+from deeplda.training.idle_settings import without_effect
 from deeplda.user_code import code_options, require_named
 
 if TYPE_CHECKING:

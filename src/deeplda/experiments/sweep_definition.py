@@ -16,14 +16,8 @@ from deeplda.errors import InputError
 from deeplda.experiments.recipes import read_recipe
 from deeplda.io import read_toml
 from deeplda.output_folder import write_file
-from deeplda.training.config import (
-    RunConfig,
-    as_toml,
-    first_mistake,
-    merged,
-    unused_settings,
-    with_absolute_paths,
-)
+from deeplda.training.config import RunConfig, as_toml, first_mistake, merged, with_absolute_paths
+from deeplda.training.idle_settings import unused_settings
 from deeplda.user_code import is_code
 
 # More than anyone would run. A few lines of TOML can define more trials than fit in memory.

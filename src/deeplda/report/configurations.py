@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from deeplda.formatting import Spread
 from deeplda.report import wording
 from deeplda.report.record import RunRecord
-from deeplda.training.config import without_effect
+from deeplda.training.idle_settings import without_effect
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
@@ -38,8 +38,6 @@ SubclassBetween = Literal["all", "classes"]
 # The objectives with an LDA loss, and those whose outputs are class scores for softmax; joint has both.
 LDA_OBJECTIVES: tuple[Objective, ...] = ("lda", "rdlda", "dlda", "joint")
 SOFTMAX_OBJECTIVES: tuple[Objective, ...] = ("joint", "cce", "gce")
-# Settings that only the LDA objectives use.
-LDA_SETTINGS = ("alpha", "lam", "epsilon", "statistic", "scatter", "subclass_between", "recluster", "priors")
 # The default alpha and statistic of the paper's objectives.
 OBJECTIVE_DEFAULTS: dict[str, dict[str, float | str]] = {
     "rdlda": {"alpha": 0.6, "statistic": "smallest"},
@@ -48,28 +46,6 @@ OBJECTIVE_DEFAULTS: dict[str, dict[str, float | str]] = {
 
 # Settings that determine where and how a run is trained, but not its result.
 HOW_TO_RUN = {"data_dir", "device", "checkpoint_seconds", "skip_unreadable", "strict"}
-
-_AUTOENCODER_SETTINGS = ("autoencoder_epochs", "autoencoder_optimizer", "autoencoder_learning_rate")
-# Stands for any "module.path:name" among the values of a setting.
-_CODE = "module.path:name"
-# (setting, values, others): if the setting has one of the values, the others have no effect.
-_WITHOUT_EFFECT: tuple[tuple[str, tuple[object, ...], tuple[str, ...]], ...] = (
-    ("objective", ("lda", "rdlda", "dlda", "gce", _CODE), ("label_smoothing",)),
-    ("objective", ("lda", "rdlda", "dlda", "cce", "gce", _CODE), ("lda_weight",)),
-    ("objective", ("lda", "rdlda", "dlda", "cce", "joint", _CODE), ("gce_q",)),
-    ("statistic", ("wilks", "pillai", "hotelling", _CODE), ("epsilon",)),
-    ("objective", ("cce", "gce"), LDA_SETTINGS),
-    # The other LDA settings also define the predictors on an embedding.
-    ("objective", (_CODE,), ("statistic", "epsilon")),
-    ("optimizer", ("sgd",), ("filter_learning_rate",)),
-    ("schedule", ("one-cycle", "linear"), ("halve_every",)),
-    ("flip", (False,), ("flip_order",)),
-    ("label_noise", (0.0,), ("noise_kind",)),
-    ("subclasses", (1,), ("cluster_on", "cluster_starts", "smallest_cluster", "subclass_decision")),
-    ("subclasses", (1,), ("subclass_between", "recluster")),
-    ("cluster_on", ("inputs",), _AUTOENCODER_SETTINGS),
-    ("subclasses", (1,), _AUTOENCODER_SETTINGS),
-)
 
 # The upper bound is far above any useful value and keeps integers within the 64 bits of TOML and torch.
 Whole = Annotated[int, Field(lt=2**31)]
@@ -537,22 +513,6 @@ def merged(base: Mapping[str, object], chosen: Mapping[str, object]) -> dict[str
         base = {name: value for name, value in base.items() if name not in ("alpha", "statistic")}
     dropped = {own for name, own in (("epochs", "extended_to"), ("start_from", "start_hash")) if name in chosen}
     return {**{name: value for name, value in base.items() if name not in dropped}, **chosen}
-
-
-def without_effect(config: TrainConfig, given: Collection[str]) -> dict[str, str]:
-    """Return the given settings that have no effect, each with the setting responsible: {"lam": "objective"}."""
-    found = [(names, other) for other, values, names in _WITHOUT_EFFECT if _kind(getattr(config, other)) in values]
-    return {name: other for names, other in found for name in names if name in given}
-
-
-def unused_settings(objective: object) -> set[str]:
-    """Return the settings that have no effect with an objective."""
-    found = (names for other, values, names in _WITHOUT_EFFECT if other == "objective" and _kind(objective) in values)
-    return set().union(*found)
-
-
-def _kind(value: object) -> object:
-    return _CODE if is_code(value) else value
 
 
 def with_absolute_paths(settings: Mapping[str, object]) -> dict[str, object]:

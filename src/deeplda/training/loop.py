@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from deeplda.data.dataset import Data, Part
@@ -133,109 +135,173 @@ def run_epochs(
     steps are taken one at a time. With several processes, the running means of batch normalisation may differ. Soon
     after `stop` returns True, the state is saved and StoppedError is raised.
     """
-    counters = _resume(run, trainee, world)
     if config.stretches[-1] == 0:
+        counters = _resume(run, trainee, world)
         progress.start(config, data, counters, run.notes)
         progress.close()
         return counters
-    data = trainee.grouped(data)
-    source = BatchSource(data.train, trainee.device, config)
-    sampler, fit_part, nothing = _sampler(config, data, trainee), _fit_part(config, data), data.val.take(np.arange(0))
-    saved = time.monotonic()
-    start = saved - counters.seconds
-    progress.start(config, data, counters, run.notes)
-    if isinstance(sampler, StratifiedBatchSampler) and sampler.samples_per_class > 1:
-        progress.note(_subset_note(sampler))
+    epochs = _Epochs(config, data, trainee, run, progress, stop, world)
+    while epochs.remain():
+        steps = epochs.train_one()
+        epochs.finish_one(steps)
+    progress.close()
+    return epochs.load_best()
 
-    last = config.stretches[-1]
-    patience = last if config.patience is None else config.patience
-    waited_from = epochs_to_half_rate(config)
-    while counters.epoch < last and not (
-        config.evaluates(counters.epoch) and counters.epoch - max(counters.risen_epoch, waited_from) >= patience
-    ):
-        if counters.step == 0:
-            # A network may draw random numbers in eval mode too.
-            with while_training(), seeded(_step_seed(config, counters.epoch, world), trainee.device):
-                regrouped = trainee.regroup(data, counters.epoch)
-            if regrouped:
-                data = trainee.grouped(data)
-                source.relabel(data.train.labels)
-                sampler, fit_part = _sampler(config, data, trainee), _fit_part(config, data)
-        sampler.set_epoch(counters.epoch)
-        batches = [np.array(places) for places in sampler]
-        if counters.step >= len(batches):
-            where = f"step {counters.step}, but an epoch has {len(batches)} steps"
-            raise InputError(f"the checkpoint is at {where}: choose another --run folder")
-        trainee.trained.train()
+
+class _Epochs:
+    """The epochs of a training, with its state between two steps. The arguments are the same as in `run_epochs`.
+
+    Attributes:
+        counters: how far the training is, which is saved with each checkpoint.
+        data: the data with the current labels.
+        saved: the time of the last checkpoint, on the monotonic clock.
+        started: the time at which an uninterrupted training would have started, on the same clock.
+    """
+
+    def __init__(
+        self,
+        config: LoopConfig,
+        data: Data,
+        trainee: Trainee,
+        run: Run,
+        progress: Progress,
+        stop: Callable[[], bool],
+        world: World,
+    ) -> None:
+        self.config, self.trainee, self.run, self.progress = config, trainee, run, progress
+        self.stop, self.world = stop, world
+        self.counters = _resume(run, trainee, world)
+        self.data = trainee.grouped(data)
+        self.source = BatchSource(self.data.train, trainee.device, config)
+        self.sampler, self.fit_part = self._sampler(), self._fit_part()
+        self.saved = time.monotonic()
+        self.started = self.saved - self.counters.seconds
+        progress.start(config, self.data, self.counters, run.notes)
+        if isinstance(self.sampler, StratifiedBatchSampler) and self.sampler.samples_per_class > 1:
+            progress.note(_subset_note(self.sampler))
+
+    def remain(self) -> bool:
+        """Return whether there is another epoch to train: patience can end the training before the last one."""
+        config, epoch = self.config, self.counters.epoch
+        if config.patience is None or not config.evaluates(epoch):
+            return epoch < config.stretches[-1]
+        waited = epoch - max(self.counters.risen_epoch, epochs_to_half_rate(config))
+        return epoch < config.stretches[-1] and waited < config.patience
+
+    def train_one(self) -> int:
+        """Take the remaining steps of the epoch, with a checkpoint whenever one is due; return how many it has in all.
+
+        Raises StoppedError if the training has to stop before the last of them.
+        """
+        if self.counters.step == 0:
+            self._regroup()
+        counters, batches = self.counters, self._batches()
+        self.trainee.trained.train()
         for indices in batches[counters.step :]:
             step = counters.epoch * len(batches) + counters.step
-            rate = learning_rate(config, step, len(batches))
-            with seeded(_step_seed(config, step, world), trainee.device):
-                loss = trainee.step(source.batch(world.share(indices), counters.epoch), rate)
+            rate = learning_rate(self.config, step, len(batches))
+            with self._seeded(step):
+                loss = self.trainee.step(self.source.batch(self.world.share(indices), counters.epoch), rate)
             counters.step += 1
             counters.loss_sum += loss
-            progress.step(counters, len(batches), len(indices), loss, trainee.describe_step)
-            stopping = world.any(stop())
-            due = stopping or time.monotonic() - saved > config.checkpoint_seconds
+            self.progress.step(counters, len(batches), len(indices), loss, self.trainee.describe_step)
+            stopping = self.world.any(self.stop())
+            due = stopping or time.monotonic() - self.saved > self.config.checkpoint_seconds
             if due and counters.step < len(batches):
-                counters.seconds = time.monotonic() - start
-                run.save("last", _snapshot(trainee, counters))
-                saved = time.monotonic()
+                counters.seconds = time.monotonic() - self.started
+                self._save_last(self._snapshot())
                 if stopping:
                     raise StoppedError(f"stopped in epoch {counters.epoch + 1}; the state is saved")
+        return len(batches)
 
-        mean_loss = counters.loss_sum / len(batches)
-        scored = data.val if config.evaluates(counters.epoch + 1) else nothing
-        with while_training(), seeded(_step_seed(config, step + 1, world), trainee.device):
-            scores, spectrum = trainee.examine(fit_part, scored)
-        counters = _next_epoch(
-            counters,
-            None if scores is None else scores.score,
-            time.monotonic() - start,
-            may_be_best=len(scored) == len(data.val),
-        )
+    def finish_one(self, steps: int) -> None:
+        """Score the epoch, given its number of steps, log its row and save a checkpoint.
+
+        Raises StoppedError if the training has to stop.
+        """
+        config, data, trainee = self.config, self.data, self.trainee
+        mean_loss = self.counters.loss_sum / steps
+        next_step = (self.counters.epoch + 1) * steps
+        scored = data.val if config.evaluates(self.counters.epoch + 1) else data.val.take(np.arange(0))
+        with while_training(), self._seeded(next_step):
+            scores, spectrum = trainee.examine(self.fit_part, scored)
+        score, seconds = None if scores is None else scores.score, time.monotonic() - self.started
+        counters = _next_epoch(self.counters, score, seconds, may_be_best=len(scored) == len(data.val))
+        self.counters = counters
         row = EpochRow(
             epoch=counters.epoch,
             loss=mean_loss,
-            steps=len(batches),
-            learning_rate=rate,
+            steps=steps,
+            learning_rate=learning_rate(config, next_step - 1, steps),
             **spectrum,
             validation=scores,
             seconds=round(counters.seconds, 3),
         )
         if trainee.margins is not None:
-            trainee.margins.gather(world)
-        snapshot = _snapshot(trainee, counters)
+            trainee.margins.gather(self.world)
+        snapshot = self._snapshot()
         if counters.best_epoch == counters.epoch:
-            run.save("best", snapshot)
-        run.log(row)
-        run.save("last", snapshot)
-        saved = time.monotonic()
-        progress.epoch(row, counters)
-        if world.any(stop()):
+            self.run.save("best", snapshot)
+        self.run.log(row)
+        self._save_last(snapshot)
+        self.progress.epoch(row, counters)
+        if self.world.any(self.stop()):
             raise StoppedError(f"stopped after epoch {counters.epoch}; the state is saved")
 
-    progress.close()
-    best = world.from_first(run.best() if world.first else None)
-    assert best is not None
-    if best.counters.epoch > counters.epoch:
-        what = f"the best checkpoint is of epoch {best.counters.epoch}, after the last epoch {counters.epoch}"
-        raise InputError(f"{what}: choose another --run folder")
-    best.restore(trainee.trained)
-    # An epoch repeated after a kill, on different hardware, may differ from the one that was saved as the best.
-    counters.best_epoch = best.counters.epoch
-    return counters
+    def load_best(self) -> Counters:
+        """Load the weights of the best epoch, and return the counters."""
+        best, counters = self.world.from_first(self.run.best() if self.world.first else None), self.counters
+        assert best is not None
+        if best.counters.epoch > counters.epoch:
+            what = f"the best checkpoint is of epoch {best.counters.epoch}, after the last epoch {counters.epoch}"
+            raise InputError(f"{what}: choose another --run folder")
+        best.restore(self.trainee.trained)
+        # An epoch repeated after a kill, on different hardware, may differ from the one that was saved as the best.
+        counters.best_epoch = best.counters.epoch
+        return counters
 
+    def _regroup(self) -> None:
+        """Train with new labels from this epoch on, if they are due."""
+        # A network may draw random numbers in eval mode too.
+        with while_training(), self._seeded(self.counters.epoch):
+            regrouped = self.trainee.regroup(self.data, self.counters.epoch)
+        if regrouped:
+            self.data = self.trainee.grouped(self.data)
+            self.source.relabel(self.data.train.labels)
+            self.sampler, self.fit_part = self._sampler(), self._fit_part()
 
-def _sampler(config: LoopConfig, data: Data, trainee: Trainee) -> ShuffledBatchSampler | StratifiedBatchSampler:
-    """Return the sampler of the run. It yields complete batches, which the loop splits among the processes."""
-    labels = data.train.labels
-    return build_sampler(config.sampler, labels, config.batch_size, seed=config.seed, lda_width=trainee.lda_width)
+    def _batches(self) -> list[NDArray[np.int64]]:
+        """Return the places of the samples of each batch of the epoch. Raises InputError if none are left to train."""
+        self.sampler.set_epoch(self.counters.epoch)
+        batches = [np.array(places) for places in self.sampler]
+        if self.counters.step >= len(batches):
+            where = f"step {self.counters.step}, but an epoch has {len(batches)} steps"
+            raise InputError(f"the checkpoint is at {where}: choose another --run folder")
+        return batches
 
+    def _sampler(self) -> ShuffledBatchSampler | StratifiedBatchSampler:
+        """Return the sampler of the run. It yields complete batches, which the loop splits among the processes."""
+        config, labels = self.config, self.data.train.labels
+        return build_sampler(
+            config.sampler, labels, config.batch_size, seed=config.seed, lda_width=self.trainee.lda_width
+        )
 
-def _fit_part(config: LoopConfig, data: Data) -> Part:
-    """Return the training samples on which predictors are fitted after each epoch."""
-    return data.train.take(stratified_sample(data.train.labels, FIT_SAMPLES, config.seed))
+    def _fit_part(self) -> Part:
+        """Return the training samples on which predictors are fitted after each epoch."""
+        train = self.data.train
+        return train.take(stratified_sample(train.labels, FIT_SAMPLES, self.config.seed))
+
+    def _seeded(self, step: int) -> AbstractContextManager[None]:
+        """Draw the random numbers of a step, counted from 0 over the whole run; each process has its own."""
+        seed = self.config.seed * _SEED_STRIDE + step + self.world.rank * _RANK_STRIDE
+        return seeded(seed, self.trainee.device)
+
+    def _snapshot(self) -> Snapshot:
+        return Snapshot.of(self.trainee.trained, self.trainee.optimizer, self.counters, self.trainee.margins)
+
+    def _save_last(self, snapshot: Snapshot) -> None:
+        self.run.save("last", snapshot)
+        self.saved = time.monotonic()
 
 
 def _resume(run: Run, trainee: Trainee, world: World) -> Counters:
@@ -251,19 +317,10 @@ def _resume(run: Run, trainee: Trainee, world: World) -> Counters:
     return snapshot.counters
 
 
-def _snapshot(trainee: Trainee, counters: Counters) -> Snapshot:
-    return Snapshot.of(trainee.trained, trainee.optimizer, counters, trainee.margins)
-
-
 def _subset_note(sampler: StratifiedBatchSampler) -> str:
     some, classes = sampler.batch_size // sampler.samples_per_class, len(np.unique(sampler.labels))
     what = f"a batch of {sampler.batch_size} samples is too small for {classes:,} classes"
     return f"{what}: each batch has about {some} of them, with about {sampler.samples_per_class} samples each"
-
-
-def _step_seed(config: LoopConfig, step: int, world: World) -> int:
-    """Return the seed of a step, counted from 0 over the whole run; each process has its own."""
-    return config.seed * _SEED_STRIDE + step + world.rank * _RANK_STRIDE
 
 
 def _next_epoch(counters: Counters, score: float | None, seconds: float, *, may_be_best: bool) -> Counters:
