@@ -18,7 +18,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine, make_gaussian_quantiles
+from sklearn.datasets import (
+    load_breast_cancer,
+    load_digits,
+    load_iris,
+    load_wine,
+    make_classification,
+    make_gaussian_quantiles,
+)
 
 # The columns of a table, and the labels of its rows.
 Rows = tuple[pd.DataFrame, NDArray[Any]]
@@ -102,6 +109,21 @@ STUDY: dict[str, Table] = {
     "churn": RTable("modeldata/mlc_churn", "churn"),
     "phoneme": KeelTable("phoneme"),
     "penbased": KeelTable("penbased"),
+    "texture": KeelTable("texture"),
+    "magic": KeelTable("magic"),
+    "diamonds": RTable("ggplot2/diamonds", "cut"),
+    "many classes": OwnTable(
+        lambda: make_classification(
+            20_000,
+            16,
+            n_informative=12,
+            n_redundant=2,
+            n_classes=26,
+            n_clusters_per_class=3,
+            class_sep=1.5,
+            random_state=0,
+        )
+    ),
 }
 
 
