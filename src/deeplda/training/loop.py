@@ -162,7 +162,7 @@ def run_epochs(
                 source.relabel(data.train.labels)
                 sampler, fit_part = _sampler(config, data, trainee), _fit_part(config, data)
         sampler.set_epoch(counters.epoch)
-        batches = [np.array(places) for places in sampler]
+        batches = sampler.batches()
         if counters.step >= len(batches):
             where = f"step {counters.step}, but an epoch has {len(batches)} steps"
             raise InputError(f"the checkpoint is at {where}: choose another --run folder")
@@ -205,11 +205,13 @@ def run_epochs(
         )
         if trainee.margins is not None:
             trainee.margins.gather(world)
-        snapshot = _snapshot(trainee, counters)
-        if counters.best_epoch == counters.epoch:
+        # A run in memory keeps the best epoch only; without scores, that is the last one, whose weights are loaded.
+        snapshot = _snapshot(trainee, counters) if run.resumable or scores is not None else None
+        if snapshot is not None and counters.best_epoch == counters.epoch:
             run.save("best", snapshot)
         run.log(row)
-        run.save("last", snapshot)
+        if snapshot is not None:
+            run.save("last", snapshot)
         saved = time.monotonic()
         progress.epoch(row, counters)
         if world.any(stop()):
@@ -217,7 +219,8 @@ def run_epochs(
 
     progress.close()
     best = world.from_first(run.best() if world.first else None)
-    assert best is not None
+    if best is None:
+        return counters
     if best.counters.epoch > counters.epoch:
         what = f"the best checkpoint is of epoch {best.counters.epoch}, after the last epoch {counters.epoch}"
         raise InputError(f"{what}: choose another --run folder")
