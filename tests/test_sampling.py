@@ -58,6 +58,15 @@ def test_every_sample_is_in_a_batch_and_batches_are_full(make, case):
             assert max(map(len, batches)) - min(map(len, batches)) <= 1
 
 
+@every_sampler
+def test_batches_are_also_available_as_arrays(make):
+    sampler = make(labels_of(100, 4, seed=0), 16, num_replicas=2, rank=1)
+    sampler.set_epoch(3)
+    arrays = sampler.batches()
+    assert [batch.tolist() for batch in arrays] == list(sampler)
+    assert all(batch.flags.c_contiguous for batch in arrays)
+
+
 @settings(max_examples=100, deadline=None)
 @given(cases)
 def test_stratified_batches_hold_every_class_that_can_be_in_each(case):

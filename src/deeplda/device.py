@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
@@ -35,13 +35,15 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
-def autocast_for(precision: str | None, device: torch.device) -> torch.autocast:
+def autocast_for(precision: str | None, device: torch.device) -> AbstractContextManager[object]:
     """Return the autocast context for training a network on `device`.
 
     `precision` is "float32", "bfloat16", or None for bfloat16 on a GPU that supports it and float32 elsewhere.
     """
     supported = device.type == "cuda" and torch.cuda.is_bf16_supported()
     rounded = supported if precision is None else precision == "bfloat16"
+    if not rounded and not torch.is_autocast_enabled(device.type):
+        return nullcontext()
     return torch.autocast(device.type, torch.bfloat16, enabled=rounded)
 
 

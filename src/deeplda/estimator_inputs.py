@@ -163,7 +163,10 @@ class Standardisation:
     def products(self, first: Inputs, second: Inputs) -> NDArray[np.float64]:
         """Return the inner products (k, n) of samples (k, features) with samples (n, features), all standardised."""
         products = np.zeros((len(first), len(second)))
-        if products.size:
+        if first is second:
+            for block in self._blocks(first):
+                products += block @ block.T
+        elif products.size:
             for left, right in zip(self._blocks(first, len(second)), self._blocks(second, len(first)), strict=True):
                 products += left @ right.T
         return products

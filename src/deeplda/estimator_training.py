@@ -26,7 +26,7 @@ from deeplda.training.config import LDA_OBJECTIVES, FitConfig
 from deeplda.training.evaluation import ScoredSamples, calibrate_model, gather_scores
 from deeplda.training.loop import run_epochs
 from deeplda.training.metrics import EpochRow
-from deeplda.training.progress import Progress
+from deeplda.training.progress import Progress, TerminalProgress
 from deeplda.training.run_folder import MemoryRun
 from deeplda.training.subclass_stage import find_subclasses, on_subclasses
 from deeplda.training.trainee import Classifier, build_trainee, default_embedding_dim
@@ -94,6 +94,7 @@ class EstimatorTraining:
             own, others = (rows.astype(np.float32) for rows in (space.own, space.coordinates(validation.inputs)))
             data = replace(data, train=replace(data.train, inputs=own), val=replace(data.val, inputs=others))
         trainee = self._trainee(data, clusters)
+        trainee.spectra = isinstance(progress, TerminalProgress)
         run_epochs(trainee.config, data, trainee, run, progress)
         if are_rows:
             trainee.model.cpu().double()

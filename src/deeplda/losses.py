@@ -23,7 +23,7 @@ from deeplda.core.options import (
     checked_parents,
 )
 from deeplda.core.scatter import DiscriminantProblem
-from deeplda.core.statistics import evaluate, selected_count, valid_eigenvalues
+from deeplda.core.statistics import evaluate, largest_precise, selected_count, valid_eigenvalues
 
 __all__ = ["DLDALoss", "DeepLDALoss", "Diagnostics", "RDLDALoss", "deep_lda_loss"]
 
@@ -55,9 +55,10 @@ class Diagnostics:
         counts: Tensor,
         means: Tensor,
         variances: Tensor,
+        total: float,
     ) -> None:
         self._matrix, self._factor, self._valid, self._epsilon = matrix, factor, valid, epsilon
-        self._counts, self._means, self._variances = counts, means, variances
+        self._counts, self._means, self._variances, self._total = counts, means, variances, total
 
     @property
     def eigenvalues(self) -> Tensor:
@@ -85,7 +86,7 @@ class Diagnostics:
         """The number of dimensions that have the same value, up to rounding, for every sample."""
         rounding = 64 * torch.finfo(torch.float64).eps * self._means.abs().amax(0)
         constant = self._means.amax(0) - self._means.amin(0) <= rounding
-        return int((constant & (self._variances.sqrt() <= rounding)).sum())
+        return int((constant & ((self._variances / self._total).sqrt() <= rounding)).sum())
 
     def __repr__(self) -> str:
         low, high = self.eigenvalues[[0, -1]].tolist()
@@ -180,16 +181,18 @@ class DeepLDALoss(nn.Module):
         with full_precision(features, temporary=True):
             batch = shared or CentredBatch.of(features, labels, weights)
             problem = DiscriminantProblem.of(batch, self.alpha, self.lam, self.scatter, self.class_weight, self.parents)
-            evaluation = evaluate(self.statistic, problem.matrix, problem.valid, self.epsilon, problem.factor)
+            factor = problem.factor(largest_precise(self.statistic))
+            evaluation = evaluate(self.statistic, problem.matrix, problem.valid, self.epsilon, factor)
             gradient = gradient_at_features(batch, problem, evaluation, self.alpha) if differentiable else None
         self._diagnostics = Diagnostics(
             matrix=problem.matrix,
-            factor=problem.factor,
+            factor=problem.factor(),
             valid=problem.valid,
             epsilon=self.epsilon if self.statistic == "smallest" else None,
             counts=batch.counts,
             means=batch.means,
             variances=problem.variances,
+            total=problem.weights.total,
         )
         if ranks is None or ranks.is_first:
             self._check_size(batch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -48,8 +48,13 @@ class _EpochBatchSampler(Sampler[list[int]], ABC):
         return -(-len(self.labels) // self.batch_size)
 
     def __iter__(self) -> Iterator[list[int]]:
-        for batch in self._batches(np.random.default_rng([self.seed, self.epoch])):
-            yield batch[self.rank :: self.num_replicas].tolist()
+        for batch in self.batches():
+            yield batch.tolist()
+
+    def batches(self) -> list[Indices]:
+        """Return the batches of the epoch as arrays, which are faster to index with than lists."""
+        complete = self._batches(np.random.default_rng([self.seed, self.epoch]))
+        return [np.ascontiguousarray(batch[self.rank :: self.num_replicas]) for batch in complete]
 
     @abstractmethod
     def _batches(self, rng: np.random.Generator) -> list[Indices]:
@@ -143,9 +148,14 @@ class StratifiedBatchSampler(_EpochBatchSampler):
         sizes = sorted(count // n for count, n in zip(counts, numbers, strict=True) for _ in range(n))
         return sum(sizes[: len(sizes) // len(self)])
 
+    @cached_property
+    def _samples_of_classes(self) -> list[Indices]:
+        """The samples of each class, in the order of the classes."""
+        return [np.flatnonzero(self.labels == c) for c in np.unique(self.labels)]
+
     def _batches(self, rng: np.random.Generator) -> list[Indices]:
-        classes = rng.permutation(np.unique(self.labels))
-        samples = [rng.permutation(np.flatnonzero(self.labels == c)) for c in classes]
+        order_of_classes = rng.permutation(len(self._samples_of_classes))
+        samples = [rng.permutation(self._samples_of_classes[c]) for c in order_of_classes]
         if self.samples_per_class == 1:
             order = np.concatenate(samples)
             return [order[start :: len(self)] for start in range(len(self))]

@@ -69,6 +69,14 @@ def test_mlp_has_two_hidden_layers_of_128_by_default() -> None:
     assert network(torch.randn(5, 13)).shape == (5, 3)
 
 
+@pytest.mark.parametrize("hidden", [(16, 8), ()])
+def test_mlp_is_its_features_followed_by_its_outputs(hidden: tuple[int, ...]) -> None:
+    network, rows = MLP((13,), 3, hidden=hidden, outputs="whitened").eval(), torch.randn(20, 13)
+    if network.output is not None:
+        nn.init.normal_(network.output.weight)
+    torch.testing.assert_close(network(rows), network.outputs(network.features(rows)))
+
+
 def test_mlp_drops_values_only_in_training() -> None:
     network, rows = MLP((13,), 3), torch.randn(50, 13)
     nn.init.ones_(network.output.weight)

@@ -11,7 +11,7 @@ from deeplda.errors import InputError, TrainingError
 from deeplda.training.batches import Batch
 from deeplda.training.checkpoint import Counters, Snapshot
 from deeplda.training.config import RunConfig
-from deeplda.training.loop import train
+from deeplda.training.loop import run_epochs, train
 from deeplda.training.parallel import World
 from deeplda.training.preparation import check_settings, read_data
 from deeplda.training.progress import Progress
@@ -58,6 +58,26 @@ def test_weights_that_diverged_in_the_last_step_of_an_epoch_end_the_training(obj
     monkeypatch.setattr(classifier.optimizer, "step", diverge)
     with pytest.raises(TrainingError, match="the model is not finite"):
         train(config, data, classifier, MemoryRun(), Progress())
+
+
+def test_a_run_in_memory_without_scores_keeps_the_weights_of_the_last_epoch():
+    data = load_data("digits")
+    data = replace(data, val=data.val.take(np.arange(0)))
+    config = RunConfig(width=0.1, epochs=2, batch_size=500)
+
+    class WithEverySnapshot(MemoryRun):
+        resumable = True
+
+    ended = []
+    for run in (MemoryRun(), WithEverySnapshot()):
+        classifier = build_trainee(config, data)
+        counters = run_epochs(config, data, classifier, run, Progress())
+        assert counters.best_epoch == counters.epoch == 2
+        ended.append((run.best(), classifier.trained.state_dict()))
+    (nothing, weights), (snapshot, expected) = ended
+    assert nothing is None
+    assert snapshot.counters.epoch == 2
+    assert all(torch.equal(weights[name], value) for name, value in expected.items())
 
 
 def test_rates_of_the_head_and_of_biases_follow_the_schedule_and_are_restored():

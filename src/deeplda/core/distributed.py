@@ -51,13 +51,14 @@ class Agreement(NamedTuple):
     """Information about the complete batch that is the same on all ranks.
 
     Attributes:
-        classes: (C,) int64, the class ids on all ranks, ascending, on the device of this rank's ids.
+        ids: (C,) int64, the class ids on all ranks, ascending, on the device of this rank's ids. If the batch is local,
+            they may be a range.
         n: the number of samples on all ranks.
         largest: the largest magnitude of the features.
         ranks: the ranks over which sums are added up; None if the batch is local.
     """
 
-    classes: Tensor
+    ids: Tensor | range
     n: int
     largest: float
     ranks: Ranks | None
@@ -137,7 +138,7 @@ class Ranks:
         classes = torch.unique(torch.cat([row[: h.length] for row, h in zip(lists, headers, strict=True)]))
         device = part.classes.device
         return Agreement(
-            classes=classes.to(device),
+            ids=classes.to(device),
             n=sum(h.n for h in headers),
             largest=max(_float_of(h.largest) for h in headers),
             ranks=replace(self, carrier=device) if all(h.direct for h in headers) else self,

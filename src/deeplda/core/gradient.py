@@ -8,7 +8,7 @@ derivatives have a factored form,
 
 from which the gradient with respect to row i of class c follows:
 
-    2 weight unit within_c (h_i - mu_c) [alpha left' diag(signs) right + (1 - alpha) diag(left' diag(signs) right)]
+    2 weight within_c (h_i - mu_c) [alpha left' diag(signs) right + (1 - alpha) diag(left' diag(signs) right)]
     - 2 weight share_c centre_c diag(signs) right.
 
 With subclasses that have parents, mu_c in the first line is the mean of the row's subclass, and c its class elsewhere.
@@ -43,11 +43,12 @@ def gradient_at_features(
     """
     weights, signs, dtype = problem.weights, evaluation.signs, batch.rows.dtype
     left, right, centre = _factors(problem, evaluation)
-    narrow, twice = right.to(dtype), 2.0 * evaluation.weight
+    narrow, twice, share = right.to(dtype), 2.0 * evaluation.weight, weights.share
     rows = batch.rows if weights.within is None else batch.rows * batch.by_row(weights.within, dtype)
     class_of = batch.class_of if problem.parent_of is None else problem.parent_of[batch.class_of]
-    coefficients = (centre * weights.share).to(dtype).index_select(0, class_of)
-    coefficients.addmm_(rows, left.to(dtype).T, beta=-twice, alpha=twice * weights.unit * alpha)
+    centre, share = (centre, share) if isinstance(share, float) else (centre * share, 1.0)
+    coefficients = centre.to(dtype).index_select(0, class_of)
+    coefficients.addmm_(rows, left.to(dtype).T, beta=-twice * share, alpha=twice * alpha)
     if weights.residual is not None:
         coefficients.addmm_(batch.rows * batch.by_row(weights.residual, dtype), narrow.T, alpha=-twice)
     if signs is not None:
@@ -56,7 +57,7 @@ def gradient_at_features(
     if alpha != 1.0:
         most = torch.finfo(dtype).max
         products = left * right if signs is None else left * right * signs[:, None]
-        diagonal = products.sum(0).mul_(twice * weights.unit * (1 - alpha)).clamp_(-most, most)
+        diagonal = products.sum(0).mul_(twice * (1 - alpha)).clamp_(-most, most)
         gradient.addcmul_(rows, diagonal.to(dtype))
     if batch.weights is not None:
         gradient.mul_(batch.weights.to(dtype)[:, None])

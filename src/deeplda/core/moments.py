@@ -117,8 +117,8 @@ class CentredBatch(NamedTuple):
     describes the complete batch.
 
     Attributes:
-        classes: (C,), the class ids, ascending.
-        class_of: (rows,), the position in `classes` of each row's class.
+        ids: (C,), the class ids, ascending; a range if they are 0 to C - 1, because a tensor takes time to make.
+        class_of: (rows,), the position in `ids` of each row's class.
         counts: (C,) float64, the number of samples of each class, or the sum of their weights.
         means: (C, d) float64, the class means of the scaled features.
         rows: (rows, d), scaled features minus the mean of their class, in the precision of the large products.
@@ -129,7 +129,7 @@ class CentredBatch(NamedTuple):
         weights: (rows,) float64, the sample weights, all positive; None if all are 1.
     """
 
-    classes: Tensor
+    ids: Tensor | range
     class_of: Tensor
     counts: Tensor
     means: Tensor
@@ -144,7 +144,7 @@ class CentredBatch(NamedTuple):
     def of(cls, features: Tensor, labels: Tensor, weights: Tensor | None = None) -> Self:
         """Centre a local batch that has passed `check_batch`; call it within `full_precision`."""
         part = _Part.of(features, labels, weights)
-        return cls._of(part, part.counts, Agreement(part.classes, len(part.rows), part.largest, None))
+        return cls._of(part, part.counts, Agreement(part.ids, part.rows.shape[0], part.largest, None))
 
     @classmethod
     def across(cls, features: Tensor, labels: Tensor, weights: Tensor | None, ranks: Ranks, options: str) -> Self:
@@ -163,20 +163,21 @@ class CentredBatch(NamedTuple):
             ranks.agree(Summary.failed(error), options)
             raise
         n, d = part.rows.shape
-        summary = Summary(part.classes, n, d, str(part.rows.dtype), part.largest)
+        classes = _as_tensor(part.ids, part.counts)
+        summary = Summary(classes, n, d, str(part.rows.dtype), part.largest)
         with full_precision(features):
             whole = ranks.agree(summary, options)
-            place = torch.searchsorted(whole.classes, part.classes)
-            counts = part.counts.new_zeros(len(whole.classes)).index_copy_(0, place, part.counts)
+            place = torch.searchsorted(_as_tensor(whole.ids, classes), classes)
+            counts = part.counts.new_zeros(len(whole.ids)).index_copy_(0, place, part.counts)
             return cls._of(part._replace(class_of=place[part.class_of]), counts, whole)
 
     @classmethod
     def _of(cls, part: _Part, counts: Tensor, whole: Agreement) -> Self:
-        """Centre `part`; `part.class_of` and `counts` refer to `whole.classes`."""
+        """Centre `part`; `part.class_of` and `counts` refer to `whole.ids`."""
         scale = _scale(whole.largest)
         rows = part.rows.to(_working_precision(part.rows, whole.n, scale))
         rows = rows * scale if scale != 1.0 else rows
-        sums, totals = _class_sums(rows, part.class_of, part.weights, len(whole.classes)), counts.to(torch.float64)
+        sums, totals = _class_sums(rows, part.class_of, part.weights, len(whole.ids)), counts.to(torch.float64)
         if whole.ranks is not None:
             totals, sums = whole.ranks.total(totals, sums)
         means = sums / totals[:, None]
@@ -184,9 +185,7 @@ class CentredBatch(NamedTuple):
             return cls._of(part._replace(rows=part.rows.double()), counts, whole)
         centred = _centre(rows, means, part.class_of)
         largest = whole.largest * scale
-        return cls(
-            whole.classes, part.class_of, totals, means, centred, scale, largest, whole.n, whole.ranks, part.weights
-        )
+        return cls(whole.ids, part.class_of, totals, means, centred, scale, largest, whole.n, whole.ranks, part.weights)
 
     def check_power(self, power: int) -> None:
         """Raise ValueError if sums of the `power`-th powers of the unscaled features would overflow or underflow."""
@@ -201,9 +200,14 @@ class CentredBatch(NamedTuple):
             )
 
     @property
+    def classes(self) -> Tensor:
+        """The class ids, ascending, (C,) int64."""
+        return _as_tensor(self.ids, self.counts)
+
+    @property
     def shape(self) -> tuple[int, int, int]:
         """The numbers of samples, dimensions and classes, (n, d, C)."""
-        return self.n, self.rows.shape[1], len(self.classes)
+        return self.n, self.rows.shape[1], len(self.ids)
 
     @property
     def total(self) -> float:
@@ -249,7 +253,7 @@ class _Part(NamedTuple):
     """One process's uncentred part of a batch, with the part's own class ids and counts, as in `CentredBatch`."""
 
     rows: Tensor
-    classes: Tensor
+    ids: Tensor | range
     class_of: Tensor
     counts: Tensor
     largest: float
@@ -302,10 +306,8 @@ def check_batch(features: Tensor, labels: Tensor, weights: Tensor | None = None,
     Raises TypeError if a type, layout or dtype is wrong, ValueError if a shape or device is wrong, and RuntimeError if
     the features are differentiated in forward mode, in which torch's derivative of Pillai's statistic is wrong.
     """
-    for name, value in (("features", features), ("labels", labels)):
-        _check_tensor(name, value)
-        if value.layout != torch.strided or value.is_nested or transforms_active():
-            _check_dense(name, value)
+    _check_dense("features", features)
+    _check_dense("labels", labels)
     if features.is_meta:
         what, do = "features is on the meta device, without values", "move the network and its inputs to a real device"
         raise TypeError(got(what, need="numbers", do=do))
@@ -372,16 +374,13 @@ def _is_dense(value: object) -> bool:
     return isinstance(value, Tensor) and value.layout == torch.strided and not (value.is_nested or is_batched(value))
 
 
-def _check_tensor(name: str, value: object) -> None:
+def _check_dense(name: str, value: object) -> None:
+    """Raise TypeError unless a value is a tensor that is one dense array."""
     if not isinstance(value, Tensor):
         raise TypeError(
             got(f"{name} is of type {type(value).__name__}", need="a tensor", do=f"pass torch.as_tensor({name})")
         )
-
-
-def _check_dense(name: str, value: Tensor) -> None:
-    """Raise TypeError unless a tensor is one dense array."""
-    if is_batched(value):
+    if transforms_active() and is_batched(value):
         what, do = "is batched by torch.vmap", "call the loss in a loop, because batches can have different classes"
     elif value.is_nested:
         what, do = "is a nested tensor", f"pass torch.cat({name}.unbind()) for one batch"
@@ -441,7 +440,7 @@ def _products_are_rounded() -> bool:
 
 def _largest(features: Tensor) -> float:
     """Return the largest magnitude of the features, or 0 if there are none. Raises ValueError unless all are finite."""
-    if not len(features):
+    if not features.shape[0]:
         return 0.0
     low, high = torch.aminmax(features)
     largest = max(-float(low), float(high))
@@ -457,25 +456,31 @@ def _largest(features: Tensor) -> float:
     return largest
 
 
-def _classes(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _classes(labels: Tensor) -> tuple[Tensor | range, Tensor, Tensor]:
     """Return the class ids (C,), ascending, the position of each label among them, and the size of each class (C,).
 
     Raises ValueError if a label is negative.
     """
-    lowest, highest = map(int, torch.aminmax(labels)) if len(labels) else (0, 0)
+    n = labels.shape[0]
+    lowest, highest = map(int, torch.aminmax(labels)) if n else (0, 0)
     if lowest < 0:
         raise ValueError(
             got(
                 f"labels contains {lowest}", need="class ids >= 0", do="drop unlabelled samples or renumber the classes"
             )
         )
-    if highest < len(labels):
+    if highest < n:
         counts = torch.bincount(labels)
         # Usually the classes are numbered from 0 and all are present, so there is nothing to sort.
         if all(counts.tolist()):
-            return torch.arange(highest + 1, device=labels.device), labels, counts
+            return range(highest + 1), labels, counts
     classes, index, counts = torch.unique(labels, return_inverse=True, return_counts=True)
     return classes, index, counts
+
+
+def _as_tensor(ids: Tensor | range, like: Tensor) -> Tensor:
+    """Return class ids (C,) as a tensor on the device of `like`."""
+    return ids if isinstance(ids, Tensor) else torch.arange(len(ids), device=like.device)
 
 
 def _scale(largest: float) -> float:
@@ -500,6 +505,8 @@ def _chunks(rows: Tensor, *others: Tensor) -> Iterable[tuple[Tensor, ...]]:
 def _class_sums(rows: Tensor, index: Tensor, weights: Tensor | None, classes: int) -> Tensor:
     """Return the sum of the rows of each class, times their weights, (C, d) float64."""
     sums = rows.new_zeros(classes, rows.shape[1], dtype=torch.float64)
+    if rows.dtype == torch.float64 and weights is None:  # needs no copies, and thus no chunks
+        return sums.index_add_(0, index, rows)
     for part, at, *weight in _chunks(rows, index, *(() if weights is None else (weights,))):
         sums.index_add_(0, at, part.double() * weight[0][:, None] if weight else part.double())
     return sums
@@ -507,5 +514,7 @@ def _class_sums(rows: Tensor, index: Tensor, weights: Tensor | None, classes: in
 
 def _centre(rows: Tensor, means: Tensor, index: Tensor) -> Tensor:
     """Return the rows minus the mean of their class, subtracted in float64 and rounded once."""
+    if rows.dtype == torch.float64:
+        return rows - means.index_select(0, index)
     parts = [(part.double() - means.index_select(0, at)).to(rows.dtype) for part, at in _chunks(rows, index)]
     return parts[0] if len(parts) == 1 else torch.cat(parts)

@@ -61,7 +61,7 @@ def discriminant_eigenvalues(
     with full_precision(features):
         batch = CentredBatch.of(features, labels, weights)
         problem = DiscriminantProblem.of(batch, alpha, lam, scatter, class_weight, parents)
-        return valid_eigenvalues(problem.matrix, problem.valid, problem.factor)
+        return valid_eigenvalues(problem.matrix, problem.valid, problem.factor())
 
 
 class ScatterWeights(NamedTuple):
@@ -98,8 +98,9 @@ class ScatterWeights(NamedTuple):
             each = total / len(counts)
             within = each / counts
             return cls(torch.full_like(counts, each), total, within[:, None], within=within)
-        unit = total / n
-        return cls(counts * unit, total, unit, unit)
+        if scatter == "sum":
+            return cls(counts, total, 1.0)
+        return cls(counts / n, total, 1 / n, unit=1 / n)
 
 
 class ClassMeans(NamedTuple):
@@ -119,25 +120,24 @@ class ClassMeans(NamedTuple):
     def of(cls, batch: CentredBatch, parents: Sequence[int] | None) -> ClassMeans:
         """Compute the means of a batch's classes. Raises ValueError if it has only one, or a label without a parent."""
         if parents is None:
-            classes, found = batch.classes, cls(batch.counts, batch.means, None)
-        else:
-            if int(batch.classes[-1]) >= len(parents):
-                raise ValueError(
-                    got(
-                        f"a label is {int(batch.classes[-1])}, but parents has {len(parents)} entries",
-                        need="a class for every label",
-                        do="pass the parents that belong to these subclasses",
-                    )
+            check_classes(batch.ids, batch.n)
+            return cls(batch.counts, batch.means, None)
+        if int(batch.ids[-1]) >= len(parents):
+            raise ValueError(
+                got(
+                    f"a label is {int(batch.ids[-1])}, but parents has {len(parents)} entries",
+                    need="a class for every label",
+                    do="pass the parents that belong to these subclasses",
                 )
-            owners = torch.tensor(parents, device=batch.classes.device)[batch.classes]
-            classes, parent_of = torch.unique(owners, return_inverse=True)
-            counts = batch.counts.new_zeros(len(classes)).index_add_(0, parent_of, batch.counts)
-            # Differences from the first mean, so that an offset of the features costs no precision.
-            sums = (batch.means - batch.means[0]) * batch.counts[:, None]
-            totals = sums.new_zeros(len(classes), sums.shape[1]).index_add_(0, parent_of, sums)
-            found = cls(counts, batch.means[0] + totals / counts[:, None], parent_of)
+            )
+        owners = torch.tensor(parents, device=batch.counts.device)[batch.classes]
+        classes, parent_of = torch.unique(owners, return_inverse=True)
         check_classes(classes, batch.n)
-        return found
+        counts = batch.counts.new_zeros(len(classes)).index_add_(0, parent_of, batch.counts)
+        # Differences from the first mean, so that an offset of the features costs no precision.
+        sums = (batch.means - batch.means[0]) * batch.counts[:, None]
+        totals = sums.new_zeros(len(classes), sums.shape[1]).index_add_(0, parent_of, sums)
+        return cls(counts, batch.means[0] + totals / counts[:, None], parent_of)
 
 
 class DiscriminantProblem(NamedTuple):
@@ -185,6 +185,9 @@ class DiscriminantProblem(NamedTuple):
         c, d = classes.means.shape
         if batch.weights is not None:
             check_unweighted(scatter)
+        if scatter == "pooled" and class_weight is None:
+            # With n lam, the undivided sums have the same eigenvalues, and nothing has to be divided.
+            scatter, lam = "sum", lam * batch.total
         weights = ScatterWeights.of(classes.counts, batch.total, scatter, class_weight)
         if weights.within is not None and classes.parent_of is not None:
             weights = weights._replace(within=weights.within[classes.parent_of])
@@ -218,10 +221,9 @@ class DiscriminantProblem(NamedTuple):
             classes.parent_of,
         )
 
-    @property
-    def factor(self) -> Tensor | None:
-        """P with `matrix` = P P', (C, d) or (d, C), for `evaluate`; None if the matrix is precise enough without it."""
-        if self.whitened is None or self.bound <= LARGE:
+    def factor(self, limit: float = LARGE) -> Tensor | None:
+        """Return P with `matrix` = P P', (C, d) or (d, C), for `evaluate`; None if no entry can exceed `limit`."""
+        if self.whitened is None or self.bound <= limit:
             return None
         return self.whitened if self.by_class else self.whitened.T
 
@@ -245,12 +247,12 @@ def discriminant_vectors(between: Tensor, root: Tensor, count: int) -> tuple[Ten
     return values[-count:], right_solve(vectors[:, -count:].T, root, transpose=False)
 
 
-def check_classes(classes: Tensor, n: int) -> None:
+def check_classes(ids: Tensor | range, n: int) -> None:
     """Raise ValueError if a batch of n samples has only one class, given its class ids (C,)."""
-    if len(classes) < 2:
+    if len(ids) < 2:
         raise ValueError(
             got(
-                f"all {n} samples belong to class {int(classes[0])}",
+                f"all {n} samples belong to class {int(ids[0])}",
                 need="at least two classes in a batch",
                 do="use larger batches or StratifiedBatchSampler",
             )
@@ -279,16 +281,18 @@ def _within_root(
     """Return L as in `regularised_root`, the diagonal of S_W, the least ridge, and if the product was in float64."""
     lam = lam * batch.scale * batch.scale
     if alpha == 0.0:
-        variances = batch.variances(weights.within) * weights.unit
-        ridge = _ridge(variances, between, batch.means, lam, most_spread)
+        variances = batch.variances(weights.within)
+        ridge = _ridge(variances, between, batch.means, lam, weights.total, most_spread)
         return (variances + ridge).sqrt(), variances, _smallest(ridge), False
     for exact in (True,) if batch.rows.dtype == torch.float64 else (False, True):
         within = batch.scatter(weights.within, exact=exact)
         diagonal = within.diagonal()
-        variances = diagonal * weights.unit
-        ridge = _ridge(variances, between, batch.means, lam, most_spread)
-        within.mul_(weights.unit * alpha)
-        diagonal.copy_(variances + ridge)
+        variances = diagonal.clone()
+        ridge = _ridge(variances, between, batch.means, lam, weights.total, most_spread)
+        if alpha != 1.0:
+            within.mul_(alpha)
+            diagonal.copy_(variances)
+        diagonal.add_(ridge)
         root, failed = torch.linalg.cholesky_ex(within)
         if exact or _well_conditioned(root, within, failed):
             break
@@ -306,21 +310,22 @@ def _well_conditioned(root: Tensor, within: Tensor, failed: Tensor) -> bool:
 
 
 def _ridge(
-    variances: Tensor, between: Tensor, means: Tensor, lam: float, most_spread: float = torch.inf
+    variances: Tensor, between: Tensor, means: Tensor, lam: float, total: float = 1.0, most_spread: float = torch.inf
 ) -> Tensor | float:
     """Return lam, or (d,) if it is too small in some dimensions to factorise S'_W in float64 and is raised there.
 
     The lower bound is 16 d eps times the variance of the dimension. If all classes are nearly single points along a
     dimension, the ridge raises its variance to a least value, which comes from the variance between the classes and
     the rounding of the means. So multiplying one dimension by a factor multiplies its bound alone, by the square of
-    the factor. No dimension has a larger variance within or between the classes than `most_spread`.
+    the factor. The variances are multiplied by `total`. No dimension has a larger one within or between the classes
+    than `most_spread`.
     """
-    unit = 16 * len(variances) * _EPS
+    unit = 16 * variances.shape[0] * _EPS
     # Usually lam exceeds every bound, and nothing has to be computed.
     if 0 < lam >= unit * most_spread:
         return lam
     spread, rounding = between.square().sum(0), 64 * _EPS * means.abs().amax(0)
-    least = torch.maximum(unit * _POINT * spread, rounding.square())
+    least = torch.maximum(unit * _POINT * spread, total * rounding.square())
     ridge = torch.maximum(unit * variances, least - variances).clamp(min=lam)
     # A dimension in which all features are zero can have any ridge.
     return torch.where(ridge > 0, ridge, 1.0)

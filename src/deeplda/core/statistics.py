@@ -54,14 +54,18 @@ def evaluate(
     If `factor` P (k, r) with `matrix` = P P' is passed and K is so large that the product has lost the digits of small
     eigenvalues, the eigenvalues are computed from the singular values of P instead, which keep twice as many digits.
     """
-    # Hotelling's statistic is linear in K, so it has no use for small eigenvalues.
-    limit = _WILKS_LARGE if statistic == "wilks" else LARGE
-    if factor is not None and statistic != "hotelling" and _is_large(matrix, limit):
+    if factor is not None and _is_large(matrix, largest_precise(statistic)):
         function = statistic if callable(statistic) else (lambda values: _FUNCTIONS[statistic](values, epsilon))
         return _by_singular_values(function, factor, valid)
     if callable(statistic):
         return user_defined(statistic, matrix, valid)
     return _STATISTICS[statistic](matrix, valid, epsilon)
+
+
+def largest_precise(statistic: Statistic) -> float:
+    """Return the largest entry that K may have for `statistic` to be precise without the singular values."""
+    # Hotelling's statistic is linear in K, so it has no use for small eigenvalues.
+    return torch.inf if statistic == "hotelling" else _WILKS_LARGE if statistic == "wilks" else LARGE
 
 
 def smallest(matrix: Tensor, valid: int, epsilon: float) -> Evaluation:
@@ -169,7 +173,7 @@ def _is_large(matrix: Tensor, limit: float) -> bool:
 
 def _identity(matrix: Tensor) -> Tensor:
     """Return the identity matrix with the size, dtype and device of `matrix`."""
-    return torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
+    return torch.eye(matrix.shape[0], dtype=matrix.dtype, device=matrix.device)
 
 
 def _check_result(result: object, eigenvalues: Tensor) -> None:

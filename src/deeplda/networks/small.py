@@ -161,7 +161,7 @@ class MLP(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         """Map feature vectors (n, features) to embeddings (n, embedding_dim)."""
-        return self.outputs(self.features(rows))
+        return self._embeddings(rows, None if self.output is None else self.hidden(rows))
 
     def features(self, rows: Tensor) -> Tensor:
         """Map feature vectors (n, features) to what the two output layers take: the vectors and the hidden values."""
@@ -169,7 +169,9 @@ class MLP(nn.Module):
 
     def outputs(self, features: Tensor) -> Tensor:
         """Map the result of `features` to embeddings (n, embedding_dim)."""
-        rows, hidden = features.tensor_split([self.linear.in_features], 1)
+        return self._embeddings(*features.tensor_split([self.linear.in_features], 1))
+
+    def _embeddings(self, rows: Tensor, hidden: Tensor | None) -> Tensor:
         embeddings: Tensor = self.linear(rows)
         if self.output is not None:
             embeddings = embeddings + self.output(hidden)

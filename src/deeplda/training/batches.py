@@ -73,12 +73,13 @@ class BatchSource:
         """
         samples = torch.from_numpy(indices).to(self._device)
         places = samples if epoch >= self._margins_from else None
-        labels, weights = self._labels[samples], None if self._weights is None else self._weights[samples]
+        labels = self._labels.index_select(0, samples)
+        weights = None if self._weights is None else self._weights.index_select(0, samples)
         inputs, at = self._inputs, samples
         if not isinstance(inputs, Tensor):
             inputs, at = self._channels_last(inputs[indices]).to(self._device), torch.arange(len(at), device=at.device)
         if not self._images:
-            return Batch(inputs[at], labels, weights, places)
+            return Batch(inputs.index_select(0, at), labels, weights, places)
         pixels = self._augmented(inputs, at, samples, epoch) if self._flip or self._translate else inputs[at]
         return Batch(pixels.permute(0, 3, 1, 2), labels, weights, places)
 

@@ -239,11 +239,7 @@ class _Epochs:
         )
         if trainee.margins is not None:
             trainee.margins.gather(self.world)
-        snapshot = self._snapshot()
-        if counters.best_epoch == counters.epoch:
-            self.run.save("best", snapshot)
-        self.run.log(row)
-        self._save_last(snapshot)
+        self._save_epoch(row, is_scored=scores is not None)
         self.progress.epoch(row, counters)
         if self.world.any(self.stop()):
             raise StoppedError(f"stopped after epoch {counters.epoch}; the state is saved")
@@ -251,7 +247,8 @@ class _Epochs:
     def load_best(self) -> Counters:
         """Load the weights of the best epoch, and return the counters."""
         best, counters = self.world.from_first(self.run.best() if self.world.first else None), self.counters
-        assert best is not None
+        if best is None:
+            return counters
         if best.counters.epoch > counters.epoch:
             what = f"the best checkpoint is of epoch {best.counters.epoch}, after the last epoch {counters.epoch}"
             raise InputError(f"{what}: choose another --run folder")
@@ -273,7 +270,7 @@ class _Epochs:
     def _batches(self) -> list[NDArray[np.int64]]:
         """Return the places of the samples of each batch of the epoch. Raises InputError if none are left to train."""
         self.sampler.set_epoch(self.counters.epoch)
-        batches = [np.array(places) for places in self.sampler]
+        batches = self.sampler.batches()
         if self.counters.step >= len(batches):
             where = f"step {self.counters.step}, but an epoch has {len(batches)} steps"
             raise InputError(f"the checkpoint is at {where}: choose another --run folder")
@@ -298,6 +295,20 @@ class _Epochs:
 
     def _snapshot(self) -> Snapshot:
         return Snapshot.of(self.trainee.trained, self.trainee.optimizer, self.counters, self.trainee.margins)
+
+    def _save_epoch(self, row: EpochRow, *, is_scored: bool) -> None:
+        """Log an epoch and save its checkpoint.
+
+        A run in memory keeps the best epoch only. Without scores, that is the last one, whose weights are loaded.
+        """
+        if not self.run.resumable and not is_scored:
+            self.run.log(row)
+            return
+        snapshot = self._snapshot()
+        if self.counters.best_epoch == self.counters.epoch:
+            self.run.save("best", snapshot)
+        self.run.log(row)
+        self._save_last(snapshot)
 
     def _save_last(self, snapshot: Snapshot) -> None:
         self.run.save("last", snapshot)

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 import torch
@@ -49,12 +49,17 @@ class Writeable(Protocol):
 
 
 class Run(Protocol):
-    """The storage of a run: a `RunFolder` on disk, or a `MemoryRun`."""
+    """The storage of a run: a `RunFolder` on disk, or a `MemoryRun`.
+
+    Attributes:
+        resumable: whether a stopped run can be resumed, for which it needs a snapshot of every epoch.
+    """
 
     notes: list[str]
+    resumable: ClassVar[bool]
 
     def latest(self) -> Snapshot | None: ...
-    def best(self) -> Snapshot: ...
+    def best(self) -> Snapshot | None: ...
     def save(self, name: Literal["last", "best"], snapshot: Snapshot) -> None: ...
     def log(self, row: Row) -> None: ...
     def keep_rows(self, epochs: int) -> None: ...
@@ -68,6 +73,8 @@ class MemoryRun:
     It is also used by all processes of a job except the first, which owns the folder.
     """
 
+    resumable: ClassVar[bool] = False
+
     def __init__(self) -> None:
         self.notes: list[str] = []
         self.rows: list[Row] = []
@@ -76,8 +83,7 @@ class MemoryRun:
     def latest(self) -> Snapshot | None:
         return None
 
-    def best(self) -> Snapshot:
-        assert self._best is not None
+    def best(self) -> Snapshot | None:
         return self._best
 
     def save(self, name: Literal["last", "best"], snapshot: Snapshot) -> None:
@@ -99,6 +105,8 @@ class MemoryRun:
 
 class RunFolder:
     """Reads and writes a run folder. It is created by `open_run`, which holds the lock."""
+
+    resumable: ClassVar[bool] = True
 
     def __init__(self, output: OutputFolder, data_fingerprint: str) -> None:
         self.path, self._output = output.path, output
