@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import ClassVar, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
@@ -56,7 +56,7 @@ class Run(Protocol):
     """
 
     notes: list[str]
-    resumable: ClassVar[bool]
+    resumable: bool
 
     def latest(self) -> Snapshot | None: ...
     def best(self) -> Snapshot | None: ...
