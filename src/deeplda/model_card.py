@@ -129,6 +129,9 @@ class ModelCard(BaseModel):
 def read_card(file: Path) -> ModelCard:
     """Read model.json. Raises InputError if it is missing or does not describe a model."""
     if not file.is_file():
+        run = file.parent.parent
+        if not file.parent.exists() and (run / "run.toml").exists():
+            raise InputError(f"{run} is not finished: resume it with deeplda train --resume --run {run}")
         what = f"{file.parent} contains no model" if file.parent.is_dir() else f"there is no folder {file.parent}"
         raise InputError(f"{what}: pass the folder of a finished run or of its model")
     try:

@@ -146,7 +146,7 @@ def test_the_budget_and_the_machine_determine_only_the_number_of_epochs(settings
 
 def test_a_budget_that_is_too_small_is_exceeded_with_a_warning(settings_of):
     _, shown = settings_of("photos", "--minutes", "1", step=2.0)
-    assert "warning: this takes longer than 1 minutes" in shown
+    assert "warning: this takes longer than 1 minute," in shown
     _, shown = settings_of("photos", "--minutes", "60", step=0.01)
     assert "takes longer than" not in shown
 
@@ -230,6 +230,15 @@ def test_budgets_without_effect_are_rejected(plain, monkeypatch, capsys, given, 
     assert code == 2
     assert says in shown
     assert not (plain / "runs").exists()
+
+
+def test_class_folders_without_images_are_a_sentence(tmp_path, capsys):
+    for name in ("cat", "dog"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+    code, _, shown = in_this_process(capsys, "train", tmp_path / "photos", "--run", tmp_path / "run")
+    assert code == 2
+    assert "the class cat" in shown
+    assert "add images" in shown
 
 
 def test_poor_conditions_are_reported_before_the_training_and_by_the_doctor(tmp_path, capsys):

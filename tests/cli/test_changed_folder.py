@@ -67,6 +67,9 @@ def test_a_grown_folder_is_scored_on_images_that_were_not_trained_on(home, capsy
     assert scores(capsys, home / "run", "--split", "train")[0]["n"] == 42
     code, shown, errors = in_this_process(capsys, "report", home / "run")
     assert (code, "wrote" in shown, "40 new images" in errors) == (0, True, True)
+    page = (home / "run" / "report.html").read_text()
+    assert "40 new images" in page
+    assert f"all {after['n']} test samples" in page
     code, _, errors = in_this_process(capsys, "train", "--resume", "--run", home / "run")
     assert code == 0
     assert "is already finished" in errors

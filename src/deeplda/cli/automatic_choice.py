@@ -103,9 +103,9 @@ class Automatic:
             self._announce(f"{what}, about {duration(fit.seconds)} in all", config, folder, progress)
             if not fit.in_budget:
                 progress.note(
-                    f"warning: this takes longer than {minutes:g} minutes, but with fewer than "
+                    f"warning: this takes longer than {minutes:g} minute{'s' * (minutes != 1)}, but with fewer than "
                     f"{counted(fit.epochs, 'epoch')} much accuracy would be lost. Pass a smaller "
-                    "--image-size or a smaller --width, or use a faster machine."
+                    "--image-size or a smaller --width, or use a faster machine, or one that is less busy."
                 )
         return config
 

@@ -63,7 +63,8 @@ def automatic_settings(given: Mapping[str, object], *, fixed_epochs: bool = Fals
     Raises InputError if the data does not exist or is broken.
     """
     outline = outline_images(str(given.get("data", RunConfig.model_fields["data"].default)))
-    if outline is None:
+    # Reading a folder without enough images raises an error that says what is missing.
+    if outline is None or outline.images < 1:
         return None
     found = settings_for(outline.sizes, outline.images, outline.classes)
     dropped: set[str] = set()

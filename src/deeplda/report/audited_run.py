@@ -72,7 +72,7 @@ class AuditedRun:
     def rule(self) -> str:
         """Describe in a sentence where the margins come from."""
         if not self.audit.from_training.any():
-            return "The margins come from the scores of the finished model, because the run kept none during training."
+            return "All margins come from the scores of the finished model, not from the training."
         return (
             "The margins of training samples are means over the epochs of the training, except the first quarter; "
             "those of validation and test samples come from the scores of the finished model."

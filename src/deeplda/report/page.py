@@ -31,6 +31,7 @@ def run_page(run: InspectedRun) -> str:
         f"{name}: {objective}",
         data,
         header(name, objective[0].upper() + objective[1:], element("p", _what(run), class_="lead")),
+        element("p", " ".join(f"{note[0].upper()}{note[1:]}." for note in run.notes)) if run.rescored else (),
         verdict(run),
         mistakes(run),
         embedding(run),
@@ -59,7 +60,7 @@ def _what(run: InspectedRun) -> str:
 
 def _skipped(files: tuple[str, ...]) -> Html:
     """Return the list of files that could not be read."""
-    lead = f"{counted(len(files), 'file')} could not be read, so the model was neither trained nor tested on them."
+    lead = f"{counted(len(files), 'file')} could not be read, so the model was neither trained nor tested on {'it' if len(files) == 1 else 'them'}."
     first, rest = (
         element("ul", [element("li", file) for file in part], class_="files")
         for part in (files[:_MOST_FILES], files[_MOST_FILES:])

@@ -20,7 +20,7 @@ from deeplda.predictors import FeatureStatistics, discriminant_directions
 from deeplda.report.analysis import fisher_ratios, single_dimension_accuracy
 from deeplda.sampling import stratified_sample
 from deeplda.training.config import DATA_SETTINGS, RunConfig
-from deeplda.training.evaluation import gather_statistics
+from deeplda.training.evaluation import evaluate, gather_statistics
 from deeplda.training.metrics import EpochRow, Scores, SummaryRow
 from deeplda.training.preparation import read_data
 from deeplda.training.run_folder import read_environment, read_metrics, recorded_summary, split_of
@@ -111,6 +111,7 @@ class InspectedRun(RunRecord):
         fisher_ratios, single_accuracies: (d,) Fisher ratio and accuracy of each output alone.
         left_out: the unreadable files that were skipped on request, relative to the data folder.
         notes: sentences for the user about the data, if it was read from disk.
+        rescored: whether the folder of images has changed since the training, so that the scores are those of now.
     """
 
     card: ModelCard
@@ -129,6 +130,7 @@ class InspectedRun(RunRecord):
     single_accuracies: Floats
     left_out: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    rescored: bool = False
 
     @property
     def images(self) -> bool:
@@ -232,6 +234,9 @@ def _with_data_dir(config: RunConfig, data_dir: Path | None) -> RunConfig:
 
 def _inspect(record: RunRecord, model: Model, data: Data, points: int) -> InspectedRun:
     _check_unchanged(record, model, data)
+    if data.changed:
+        scores = evaluate(model, data.test)
+        record = replace(record, summary=record.summary.model_copy(update={"test": scores}))
     places = np.random.default_rng(_SEED).permutation(stratified_sample(data.test.labels, points, _SEED))
     shown = data.test.take(places)
     samples = np.asarray(shown.inputs)
@@ -261,6 +266,8 @@ def _inspect(record: RunRecord, model: Model, data: Data, points: int) -> Inspec
         fisher_ratios=fisher,
         single_accuracies=accuracy,
         left_out=tuple(_within(Path(record.config.data), file) for file in data.left_out),
+        notes=data.notes if data.changed else (),
+        rescored=data.changed,
     )
 
 

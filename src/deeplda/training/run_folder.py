@@ -73,7 +73,7 @@ class MemoryRun:
     It is also used by all processes of a job except the first, which owns the folder.
     """
 
-    resumable: ClassVar[bool] = False
+    resumable = False
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -106,7 +106,7 @@ class MemoryRun:
 class RunFolder:
     """Reads and writes a run folder. It is created by `open_run`, which holds the lock."""
 
-    resumable: ClassVar[bool] = True
+    resumable = True
 
     def __init__(self, output: OutputFolder, data_fingerprint: str) -> None:
         self.path, self._output = output.path, output
