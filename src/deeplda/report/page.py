@@ -60,7 +60,8 @@ def _what(run: InspectedRun) -> str:
 
 def _skipped(files: tuple[str, ...]) -> Html:
     """Return the list of files that could not be read."""
-    lead = f"{counted(len(files), 'file')} could not be read, so the model was neither trained nor tested on {'it' if len(files) == 1 else 'them'}."
+    them = "it" if len(files) == 1 else "them"
+    lead = f"{counted(len(files), 'file')} could not be read, so the model was neither trained nor tested on {them}."
     first, rest = (
         element("ul", [element("li", file) for file in part], class_="files")
         for part in (files[:_MOST_FILES], files[_MOST_FILES:])
