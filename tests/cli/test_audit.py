@@ -153,20 +153,38 @@ def test_a_run_without_margins_is_audited_by_its_scores(home, tmp_path, capsys):
     (tmp_path / "run" / "margins.safetensors").unlink()
     code, shown, error = in_this_process(capsys, "audit", tmp_path / "run")
     assert code == 0
-    assert "The margins come from the scores of the finished model" in shown
+    assert "margins come from the scores of the finished model" in shown
     assert "kept no margins" in error
 
 
-def test_margins_of_a_folder_that_has_changed_are_not_used(home, tmp_path, capsys):
-    shutil.copytree(home, tmp_path / "home")
-    run = tmp_path / "home" / "run"
-    text = (run / "run.toml").read_text()
-    (run / "run.toml").write_text(text.replace(str(home / "photos"), str(tmp_path / "home" / "photos")))
-    (tmp_path / "home" / "photos" / "red" / "05.png").unlink()
+def copied_run(home, target):
+    """Copy the folder and the run, and return the folder and the run on it."""
+    shutil.copytree(home, target)
+    settings = target / "run" / "run.toml"
+    settings.write_text(settings.read_text().replace(str(home / "photos"), str(target / "photos")))
+    return target / "photos", target / "run"
+
+
+def test_margins_are_not_used_if_images_are_gone(home, tmp_path, capsys):
+    photos, run = copied_run(home, tmp_path / "home")
+    (photos / "red" / "05.png").unlink()
     code, shown, error = in_this_process(capsys, "audit", run, "--json")
     assert code == 0
     assert "margins kept during training are not used" in error
     assert not json.loads(shown)["margins_from_training"]
+
+
+def test_images_added_since_the_training_are_left_out(home, tmp_path, capsys):
+    photos, run = copied_run(home, tmp_path / "home")
+    before = json.loads(in_this_process(capsys, "audit", run, "--json")[1])
+    Image.new("RGB", (16, 16), (250, 10, 10)).save(photos / "red" / "new.png")
+    (run / "audit.csv").unlink()
+    code, shown, error = in_this_process(capsys, "audit", run, "--json")
+    assert code == 0
+    assert "ignored: 1 image added" in error
+    after = json.loads(shown)
+    assert after["margins_from_training"]
+    assert after["samples"] == before["samples"]
 
 
 def test_a_table_is_audited_by_rows(tmp_path):

@@ -256,7 +256,7 @@ def test_inherited_settings(tmp_path):
 
 def test_a_run_that_is_not_finished_has_no_weights(tmp_path):
     (tmp_path / "run.toml").write_text(RunConfig().to_toml())
-    with pytest.raises(InputError, match="pass the folder of a finished run"):
+    with pytest.raises(InputError, match="is not finished: resume it"):
         inherited_settings(tmp_path, {})
 
 

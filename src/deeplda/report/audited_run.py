@@ -20,6 +20,7 @@ from deeplda.model import Model, ModelCard
 from deeplda.output_folder import OutputFolder
 from deeplda.printing import as_csv
 from deeplda.report.record import RunRecord, read_record
+from deeplda.training.config import RunConfig
 from deeplda.training.preparation import read_data
 from deeplda.training.run_folder import read_margins, split_of, started_on
 
@@ -89,7 +90,7 @@ def audit_run(
     record, model = read_record(folder), load(folder, network=network, device=device)
     update: dict[str, object] = {"train_on_all": False} | ({} if data_dir is None else {"data_dir": data_dir})
     # The names of samples without files depend on the set that they are in, also if the run trained on both.
-    data = read_data(record.config.model_copy(update=update), split_of(folder))
+    data = _data_of_run(record.config.model_copy(update=update), folder)
     if (data.class_names, data.sample_shape, data.table) != (
         model.class_names,
         model.card.sample_shape,
@@ -109,6 +110,15 @@ def audit_run(
         inputs=samples.inputs,
         notes=(*data.notes, *notes),
     )
+
+
+def _data_of_run(config: RunConfig, folder: Path) -> Data:
+    """Return the data that the run was trained on or, if some of its images are gone or others, what is there now."""
+    split = split_of(folder)
+    try:
+        return read_data(config, split, exact=True)
+    except InputError:
+        return read_data(config, split)
 
 
 def _mistakes(record: RunRecord, model: Model, data: Data) -> int:
