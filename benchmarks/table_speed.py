@@ -51,9 +51,10 @@ def main() -> None:
 
 def steps(n: int, turns: int) -> None:
     X, y = table(n)
+    same = {"hidden_layer_sizes": HIDDEN, "dropout": 0.2, "calibrate": False}
     fits: dict[str, Callable[[int], object]] = {
-        "DeepLDAClassifier": lambda epochs: ours(epochs, calibrate=False).fit(X, y),
-        "the same, cross-entropy": lambda epochs: ours(epochs, calibrate=False, objective="cce").fit(X, y),
+        "DeepLDAClassifier": lambda epochs: ours(epochs, **same).fit(X, y),
+        "the same, cross-entropy": lambda epochs: ours(epochs, **same, objective="cce").fit(X, y),
         "bare loop": lambda epochs: bare_loop(X, y, epochs),
         f"MLPClassifier{HIDDEN}": lambda epochs: theirs(epochs, HIDDEN).fit(X, y),
         "MLPClassifier(100,)": lambda epochs: theirs(epochs, (100,)).fit(X, y),
