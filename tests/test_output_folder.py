@@ -405,6 +405,20 @@ SAVE_AGAIN_AND_AGAIN = """if True:
 """
 
 
+def test_a_folder_that_another_process_replaces_at_this_moment_is_no_obstacle(tmp_path, monkeypatch):
+    (tmp_path / "model").mkdir()
+    with OutputFolder.open(tmp_path) as parent:
+        names = parent._all_names
+
+        def listed_and_gone():
+            found = names()
+            (tmp_path / "model").rmdir()
+            return found
+
+        monkeypatch.setattr(parent, "_all_names", listed_and_gone)
+        parent.require_ours("model", ("model.json",))
+
+
 def test_processes_that_save_to_the_same_folder_take_turns_and_readers_see_one_model(tmp_path):
     folder, stop = tmp_path / "model", tmp_path / "stop"
     paths = [str(Path(__file__).parent), str(Path(deeplda.__file__).parents[1])]

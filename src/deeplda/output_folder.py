@@ -272,9 +272,13 @@ class OutputFolder:
             return
         if ours is None:
             raise InputError(f"{self.path / name} already exists: choose another name")
-        with self._opened(name) as folder:
-            # We write no folders there, so a folder is not ours even if it has the name of one of our files.
-            others = sorted(other for other in folder.names() if other not in ours or folder._is_folder(other))
+        try:
+            with self._opened(name) as folder:
+                # We write no folders there, so a folder is not ours even if it has the name of one of our files.
+                others = sorted(other for other in folder.names() if other not in ours or folder._is_folder(other))
+        except FileNotFoundError:
+            # Another process is replacing it at this moment.
+            return
         if others:
             what = f"{self.path / name} contains {others[0]!r}, which deeplda did not write"
             raise InputError(f"{what}, so it is not replaced: move it, or choose another folder")
