@@ -21,6 +21,7 @@ from deeplda.training.conditions import FEWEST_STEPS
 from deeplda.training.config import RunConfig, merged
 from deeplda.training.pace import seconds_at_end, seconds_of_epoch, seconds_of_step
 from deeplda.training.parallel import ALONE, World
+from deeplda.training.table_settings import SAMPLES_PER_SCORE
 
 _NETWORK, _OPTIMIZER = "fastnet", "muon"
 # From this number of training images on, they are smaller and the network is narrower, so that a few epochs fit.
@@ -35,8 +36,6 @@ _SMALLEST_BATCH, _LARGEST_BATCH, _PER_CLASS = 64, 1_000, 5
 _FEWEST_SAMPLES = 20_000
 # More steps hardly help, unless they are fewer than this many epochs.
 _MOST_STEPS, _MOST_EPOCHS = 1_000, 20
-# Scoring few images after every epoch would take a third of the time, so this many are trained on in between.
-_SAMPLES_PER_SCORE = 2_000
 # Steps of a run in a sweep.
 _SWEEP_STEPS = 300
 
@@ -98,7 +97,7 @@ def settings_for(sizes: NDArray[np.int64], images: int, classes: int) -> dict[st
         "width": _WIDTH_OF_MANY if many else _WIDTH,
         "batch_size": max(batch, _PER_CLASS * classes),
         "translate": round(side * (_SHIFT_OF_MANY if many else _SHIFT)),
-        "evaluate_every": math.ceil(_SAMPLES_PER_SCORE / images),
+        "evaluate_every": math.ceil(SAMPLES_PER_SCORE / images),
     }
 
 

@@ -18,8 +18,8 @@ DECAY, _DECAYING_SAMPLES = 0.01, 1_000
 _MANY = 5_000
 # With so many samples that EPOCHS take more than this many steps, there are fewer epochs, but not fewer than these.
 _MOST_STEPS, _FEWEST_EPOCHS = 20_000, 5
-# So many samples are trained on before the validation set is scored.
-_SAMPLES_PER_SCORE = 2_000
+# The validation set is scored after this many samples: on a small set, after every epoch would take a third of the time.
+SAMPLES_PER_SCORE = 2_000
 
 
 def layer_settings(samples: int) -> dict[str, object]:
@@ -38,7 +38,7 @@ def with_table_settings(config: RunConfig, samples: int, given: Collection[str])
     steps = math.ceil(samples / config.batch_size)
     found: dict[str, object] = {
         "epochs": min(EPOCHS, max(math.ceil(_MOST_STEPS / steps), _FEWEST_EPOCHS)),
-        "evaluate_every": math.ceil(_SAMPLES_PER_SCORE / samples),
+        "evaluate_every": math.ceil(SAMPLES_PER_SCORE / samples),
     }
     if config.optimizer == "sgd":
         found |= {"learning_rate": LEARNING_RATE, "weight_decay": weight_decay(samples)}
