@@ -18,7 +18,7 @@ DECAY, _DECAYING_SAMPLES = 0.01, 1_000
 _MANY = 5_000
 # With so many samples that EPOCHS take more than this many steps, there are fewer epochs, but not fewer than these.
 _MOST_STEPS, _FEWEST_EPOCHS = 20_000, 5
-# The validation set is scored after this many samples: on a small set, after every epoch would take a third of the time.
+# The validation set is scored after this many samples; after every epoch, it would take a third of the time.
 SAMPLES_PER_SCORE = 2_000
 
 
