@@ -38,6 +38,15 @@ def test_margins_of_the_training_take_the_place_of_scores():
     assert -1 < found.margins[1] < 0
 
 
+def test_margins_of_both_kinds_are_ranked_among_themselves():
+    """Low scores of two samples must not come before all margins of the training, which are higher throughout."""
+    scores = np.column_stack([np.linspace(-3, -2, 5), np.zeros(5)]).repeat(2, axis=0)
+    margins = np.full(10, np.nan)
+    margins[[9, 7, 5, 3, 1]] = [0.1, 0.2, 0.3, 0.4, 0.5]
+    found = audit_samples(np.zeros((10, 2)), scores, scores, scores, np.zeros(10, dtype=np.int64), None, margins)
+    assert found.order.tolist() == [0, 9, 2, 7, 4, 5, 6, 3, 8, 1]
+
+
 def test_outliers_are_far_from_every_class():
     distances = np.concatenate([np.linspace(1, 2, 40), [9.0, 30.0]])
     n = len(distances)

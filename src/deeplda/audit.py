@@ -31,7 +31,7 @@ class Audit:
         given: (n,), the label of each sample.
         suggested: (n,), the best class other than `given`.
         margins: (n,), from about -1 to 1: how much better the given label fits than any other class. Only their order
-            matters: they are lower the shorter and the harder the training was.
+            among samples with the same `from_training` matters: they are lower the shorter and the harder the training.
         from_training: (n,) bool, whether a margin is the mean over the epochs of the training, which finds wrong labels
             even if the network has memorised them. The others come from the scores of the finished model.
         distances: (n,), the distance to the nearest class; None if the model has no statistics for it.
@@ -49,8 +49,16 @@ class Audit:
 
     @property
     def order(self) -> NDArray[np.intp]:
-        """The indices of all samples, the one whose label is most likely to be wrong first, (n,)."""
-        return np.argsort(self.margins, kind="stable")
+        """The indices of all samples, the one whose label is most likely to be wrong first, (n,).
+
+        Margins from the training cannot be compared with margins from scores. Samples with either kind are therefore
+        ranked among themselves, and the two lists are merged as if they had the same fraction of wrong labels.
+        """
+        places = np.empty(len(self.margins))
+        for kind in (self.from_training, ~self.from_training):
+            order = np.argsort(self.margins[kind], kind="stable")
+            places[np.flatnonzero(kind)[order]] = (np.arange(len(order)) + 0.5) / max(1, len(order))
+        return np.lexsort((self.margins, places))
 
     @property
     def suspects(self) -> NDArray[np.intp]:

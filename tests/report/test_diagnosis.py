@@ -59,7 +59,7 @@ def run(
         row = {"kind": "epoch", "epoch": e + 1, "loss": losses[e] if losses else -eigenvalues[e][0]}
         if eigenvalues:
             row |= {"eigenvalues": eigenvalues[e], "dead_dims": dead}
-        row["validation"] = scores([accuracies[e]] * len(samples), samples) if accuracies else None
+        row["validation"] = scores([accuracies[e]] * len(samples), samples) if accuracies and accuracies[e] else None
         rows.append(row)
     last = rows[-1]["validation"]
     end = last if last and not test else scores(test or [0.985] * len(samples), samples)
@@ -418,6 +418,19 @@ def test_overfitting_by_the_training_batches():
     assert "only 70.0 %" in finding.why
     assert "--flip" in finding.do
     assert "--flip" not in only(run(accuracies=[0.7] * 6), flip=True).do
+
+
+def test_fit_of_runs_that_score_only_some_epochs():
+    """Runs with automatic settings on few images score every few epochs."""
+    scored = {"accuracies": [None, 0.6, None, 0.7, None, 0.7]}
+    assert only(run(**scored), evaluate_every=2).what == "The network overfits."
+    weak = [[0.1 * e, 0.5 * e, e, 2 * e] for e in range(1, 11)]
+    late = [None, 0.6, None, 0.8, None, 0.7, None, 0.7, None, 0.7]
+    finding = only(run(weak, accuracies=late), evaluate_every=2, epochs=10)
+    assert "best in epoch 4 (80.0 %) and averaged 70.0 %" in finding.why
+    rising = [None, 0.4, None, 0.5, None, 0.6, None, 0.7, None, 0.8]
+    finding = only(run(weak, accuracies=rising), evaluate_every=2, epochs=10)
+    assert "Before the last third of the 10 epochs, the highest was 60.0 %" in finding.why
 
 
 def test_overfitting_of_cross_entropy():

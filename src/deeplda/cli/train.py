@@ -23,7 +23,7 @@ from deeplda.io import expanded
 from deeplda.printing import say, say_json
 from deeplda.training.config import RunConfig, TrainConfig, merged, with_absolute_paths
 from deeplda.training.idle_settings import without_effect
-from deeplda.user_code import code_options, require_named
+from deeplda.user_code import code_options, is_code, require_named
 
 if TYPE_CHECKING:
     from deeplda.data.dataset import Data
@@ -214,3 +214,5 @@ def _print_summary(folder: Path, summary: SummaryRow, settings: RunConfig) -> No
     say(f"  deeplda evaluate {folder}{code_options(dict(settings), ('data', 'network'))}")
     files = "NEW-ROWS.csv --csv" if table_format(settings.data) else "FILES-OR-FOLDERS..."
     say(f"  deeplda predict {folder} {files}{code_options(dict(settings), ('network',))}")
+    if not is_code(settings.data):
+        say(f"  deeplda audit {folder}{code_options(dict(settings), ('network',))}    to find wrong labels")

@@ -15,6 +15,7 @@ from deeplda.data.corrections import has_decisions, sample_names
 from deeplda.data.dataset import Inputs, joined
 from deeplda.data.splitting import PARTS
 from deeplda.errors import InputError
+from deeplda.formatting import percent
 from deeplda.loading import load
 from deeplda.model import Model, ModelCard
 from deeplda.output_folder import OutputFolder
@@ -25,6 +26,8 @@ from deeplda.training.preparation import read_data
 from deeplda.training.run_folder import read_margins, split_of, started_on
 
 CSV_FILE, PAGE_FILE = "audit.csv", "audit.html"
+# A model that agrees with fewer labels than this takes its own mistakes for wrong labels.
+_RELIABLE = 0.9
 COLUMNS = ("sample", "part", "given", "suggested", "margin", "distance", "duplicate_of", "decision")
 
 
@@ -76,7 +79,8 @@ class AuditedRun:
             return "All margins come from the scores of the finished model, not from the training."
         return (
             "The margins of training samples are means over the epochs of the training, except the first quarter; "
-            "those of validation and test samples come from the scores of the finished model."
+            "those of validation and test samples come from the scores of the finished model, so the two kinds are "
+            "ranked separately and merged."
         )
 
 
@@ -101,14 +105,15 @@ def audit_run(
     samples = joined(*sets.values())
     margins, notes = _margins(record, data)
     found = model.audit(samples.inputs, np.asarray(model.class_names)[samples.labels], margins=margins)
+    mistakes, doubts = _mistakes(record, model, data)
     return AuditedRun(
         record=record,
         card=model.card,
-        audit=replace(found, mistakes=_mistakes(record, model, data)),
+        audit=replace(found, mistakes=mistakes),
         names=tuple(name for part in PARTS for name in sample_names(sets[part], part)),
         parts=tuple(name for name in PARTS for _ in range(len(sets[name]))),
         inputs=samples.inputs,
-        notes=(*data.notes, *notes),
+        notes=(*data.notes, *notes, *doubts),
     )
 
 
@@ -121,15 +126,24 @@ def _data_of_run(config: RunConfig, folder: Path) -> Data:
         return read_data(config, split)
 
 
-def _mistakes(record: RunRecord, model: Model, data: Data) -> int:
-    """Return the estimated number of wrong labels in all sets.
+def _mistakes(record: RunRecord, model: Model, data: Data) -> tuple[int, list[str]]:
+    """Return the estimated number of wrong labels in all sets, and notes about it.
 
     The validation set, unless the run was trained on it, stands for the training set. The test set may come from
     elsewhere, so its labels are judged on their own.
     """
-    val, test = (wrong_share(model.predict_proba(part.inputs), part.labels) for part in (data.val, data.test))
-    share = test if record.config.train_on_all else val
-    return round(share * (len(data.train) + len(data.val)) + test * len(data.test))
+    shares, agreements = {}, {}
+    for name, part in (("validation", data.val), ("test", data.test)):
+        probabilities = model.predict_proba(part.inputs)
+        shares[name] = wrong_share(probabilities, part.labels)
+        agreements[name] = float((probabilities.argmax(1) == part.labels).mean()) if len(part) else 1.0
+    judged = "test" if record.config.train_on_all else "validation"
+    doubts = [
+        f"the model agrees with only {percent(agreements[judged], 1)} of the {judged} labels, so the estimated number "
+        "of wrong labels is probably too high"
+    ]
+    mistakes = shares[judged] * (len(data.train) + len(data.val)) + shares["test"] * len(data.test)
+    return round(mistakes), doubts if agreements[judged] < _RELIABLE else []
 
 
 def _margins(record: RunRecord, data: Data) -> tuple[NDArray[np.float64], list[str]]:

@@ -327,17 +327,17 @@ def overfits(run: RunHistory) -> Finding | None:
         return None
     training, evidence = _training_accuracy(run)
     best = max(run.validation, key=lambda scores: scores.accuracy)
-    epoch, highest = run.validation.index(best), percent(best.accuracy, 1)
+    epoch, highest = run.scored_epochs[run.validation.index(best)], percent(best.accuracy, 1)
     late = mean(scores.accuracy for scores in run.validation[-3:])
     if training - best.accuracy >= 0.1:
         why = (
             f"{evidence}, so the training samples are well separated, but only {highest} of the validation samples are "
             "classified correctly."
         )
-    elif best.accuracy - late >= max(0.03, 3 * standard_error(best)) and run.separation[-1] > run.separation[epoch]:
+    elif best.accuracy - late >= max(0.03, 3 * standard_error(best)) and run.separation[-1] > run.separation[epoch - 1]:
         why = (
-            f"The validation accuracy was best in epoch {epoch + 1} ({highest}) and averaged {percent(late, 1)} in the "
-            "last three epochs, while the separation of the training batches improved."
+            f"The validation accuracy was best in epoch {epoch} ({highest}) and averaged {percent(late, 1)} in the "
+            "last three scores, while the separation of the training batches improved."
         )
     else:
         return None
@@ -359,7 +359,7 @@ def ended_early(run: RunHistory) -> Finding | None:
         return None
     if not max(run.accuracies) == run.accuracies[-1] < _GOOD:
         return None
-    before, last = max(run.accuracies[:start]), run.accuracies[-1]
+    before, last = max(run.accuracies[: run.scores_until(start)]), run.accuracies[-1]
     return _warning(
         f"Training ended too early: the validation accuracy was still rising and reached {percent(last, 1)}.",
         f"Before the last third of the {len(run.epochs)} epochs, the highest was {percent(before, 1)}.",
@@ -456,7 +456,7 @@ def _short(run: RunHistory) -> bool:
 
 
 def _validated(run: RunHistory) -> bool:
-    return len(run.validation) == len(run.epochs) >= _FEWEST_EPOCHS
+    return len(run.validation) >= _FEWEST_EPOCHS
 
 
 _UNTRAINED: tuple[Check, ...] = (few_steps, worse_than_chance, no_progress)

@@ -127,13 +127,17 @@ class RunHistory:
 
         The result is 0 if the increase is within the margin of error.
         """
-        place = max(1, bisect_right(self.scored_epochs, start))
+        place = self.scores_until(start)
         before, after = self.validation[:place], self.validation[place:]
         if not before or not after:
             return 0.0
         best = max(after, key=lambda scores: scores.accuracy)
         rise = best.accuracy - max(scores.accuracy for scores in before)
         return rise if rise > 2 * standard_error(best) else 0.0
+
+    def scores_until(self, epochs: int) -> int:
+        """Return how many validation scores there are of the first epochs, at least 1."""
+        return max(1, bisect_right(self.scored_epochs, epochs))
 
     def class_name(self, place: int) -> str:
         """Return the name of a class in quotes, or its number if the run is not finished."""
