@@ -260,10 +260,10 @@ def stratified_split(
 
     Returns the indices of the remaining samples and of the held-out samples, both ascending.
     """
-    _, place, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    classes, counts = np.unique(labels, return_counts=True)
     taken = np.zeros(len(labels), dtype=bool)
-    for c, share in enumerate(allocate(counts, size)):
-        taken[rng.permutation(np.flatnonzero(place == c))[:share]] = True
+    for c, share in zip(classes, allocate(counts, size), strict=True):
+        taken[rng.permutation(np.flatnonzero(labels == c))[:share]] = True
     return np.flatnonzero(~taken), np.flatnonzero(taken)
 
 

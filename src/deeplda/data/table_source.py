@@ -89,8 +89,8 @@ def read_labelled_table(path: Path, encoder: TableEncoder) -> Source:
         raise InputError(f"the model was not trained on a table with a target, so {path} cannot be scored")
     table.require([encoder.target, *encoder.kinds])
     found = _LabelFinder(encoder.target)
-    labels = np.concatenate([found.labels(block) for block in _checked(table, [encoder.target])] or [_NO_LABELS])
-    class_names, labels = found.numbered(path, labels)
+    numbers = np.concatenate([found.labels(block) for block in _checked(table, [encoder.target])] or [_NO_NUMBERS])
+    class_names, labels = found.numbered(path, numbers)
     parts = np.where(labels < 0, _LEFT_OUT, TRAIN).astype(np.int8)
     return Source(path.name, _encoded(table, encoder, parts, labels)[TRAIN], class_names, table=encoder)
 
@@ -118,7 +118,9 @@ class _Rows:
     keys: NDArray[np.int64]
 
 
-_NO_LABELS: Labels = np.empty(0, dtype=np.int64)
+# The classes of rows in the order in which they appear; smaller than labels, because there may be many rows.
+_Numbers = NDArray[np.int32]
+_NO_NUMBERS: _Numbers = np.empty(0, dtype=np.int32)
 
 
 def _scan(table: TableFile, target: str, group_by: str | None) -> _Rows:
@@ -129,7 +131,7 @@ def _scan(table: TableFile, target: str, group_by: str | None) -> _Rows:
     features = [name for name in table.names if name not in (target, group_by)]
     kinds = None if table.kinds is None else {name: table.kinds[name] for name in features}
     finder, label_finder = KindFinder(features), _LabelFinder(target)
-    labels, keys = [_NO_LABELS], [_NO_LABELS]
+    labels, keys = [_NO_NUMBERS], [np.empty(0, dtype=np.int64)]
     for block in _checked(table, table.names):
         if kinds is None:
             finder.update({name: block[name] for name in features})
@@ -180,16 +182,16 @@ class _LabelFinder:
         self._target = target
         self._number: dict[str, int] = {}
 
-    def labels(self, block: Block) -> Labels:
+    def labels(self, block: Block) -> _Numbers:
         """Return the numbers of the classes of a block of rows, -1 for a missing class."""
         found = values_of(block[self._target], "text", self._target)
         assert isinstance(found, Texts)
         numbers = [self._number.setdefault(word, len(self._number)) for word in found.words]
         if len(self._number) > _MOST_CLASSES:
             raise self._no_classes()
-        return np.array([*numbers, -1], dtype=np.int64)[found.codes]
+        return np.array([*numbers, -1], dtype=np.int32)[found.codes]
 
-    def numbered(self, path: Path, labels: Labels) -> tuple[tuple[str, ...], Labels]:
+    def numbered(self, path: Path, labels: _Numbers) -> tuple[tuple[str, ...], Labels]:
         """Return the sorted names of the classes, and the labels as indices into them.
 
         Raises InputError if the target does not contain classes.
@@ -226,7 +228,8 @@ def _split(path: Path, rows: _Rows, seed: int, *, grouped: bool) -> PartCodes:
     # Imported here because it imports torch, which is not needed to list data sets.
     from deeplda.sampling import stratified_split
 
-    labelled = np.flatnonzero(rows.labels >= 0)
+    # A slice, because copies of the labels and keys of many rows would take much memory.
+    labelled = np.flatnonzero(rows.labels >= 0) if (rows.labels < 0).any() else slice(None)
     unit, strata = _units(rows.labels[labelled], rows.keys[labelled], grouped=grouped)
     rng = np.random.Generator(np.random.PCG64(seed))
     test_size, val_size = part_size(len(strata), TEST_SHARE), part_size(len(strata), VAL_SHARE)
@@ -234,7 +237,7 @@ def _split(path: Path, rows: _Rows, seed: int, *, grouped: bool) -> PartCodes:
     _, val = stratified_split(strata[rest], val_size, rng)
     for kind, taken in (("test", test), ("validation", val)):
         if not len(taken):
-            raise too_few(path.name, len(labelled), len(rows.class_names), kind, linked=grouped)
+            raise too_few(path.name, len(unit), len(rows.class_names), kind, linked=grouped)
     of_units = np.full(len(strata), TRAIN, dtype=np.int8)
     of_units[test], of_units[rest[val]] = TEST, VAL
     parts = np.full(len(rows.labels), _LEFT_OUT, dtype=np.int8)
@@ -248,9 +251,11 @@ def _units(labels: Labels, keys: NDArray[np.int64], *, grouped: bool) -> tuple[N
     A unit is a set of rows that stay together. Units are numbered by their first rows, so that the numbers do not
     depend on the keys, which are different in every process.
     """
-    _, first, unit = np.unique(keys, return_index=True, return_inverse=True)
-    if len(first) == len(keys) or (not grouped and len(keys) - len(first) > _MOST_COPIES * len(keys)):
+    ordered = np.sort(keys)
+    copies = np.count_nonzero(ordered[1:] == ordered[:-1])
+    if not copies or (not grouped and copies > _MOST_COPIES * len(keys)):
         return np.arange(len(keys)), labels
+    _, first, unit = np.unique(keys, return_index=True, return_inverse=True)
     number = np.empty(len(first), dtype=np.intp)
     number[np.argsort(first)] = np.arange(len(first))
     unit = number[unit]
