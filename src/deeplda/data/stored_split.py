@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from deeplda.data.splitting import DIGEST_DTYPE, PARTS, Assignment, Digests, PartName
+from deeplda.data.splitting import DIGEST_DTYPE, PARTS, Assignment, Digests, PartName, without_groups
 from deeplda.errors import InputError
 from deeplda.formatting import counted
 from deeplda.io import read_small
@@ -65,12 +66,13 @@ class StoredSplit:
     def to_jsonl(self) -> str:
         """Return the contents of split.jsonl."""
         header = {"version": 1, "images": len(self.files), "classes": self.class_names, "shape": self.shape}
-        columns = (self.assignment.digests.tolist(), self.assignment.parts.tolist(), self.assignment.groups.tolist())
-        lines = [
+        columns = self.assignment.digests, self.assignment.parts, self.assignment.groups
+        # One line at a time, because there may be hundreds of thousands of them.
+        lines = (
             {"file": file, "hash": digest.decode(), "part": PARTS[part]} | ({"group": group.decode()} if group else {})
             for file, digest, part, group in zip(self.files, *columns, strict=True)
-        ]
-        return "".join(f"{json.dumps(line)}\n" for line in (header, *lines))
+        )
+        return "".join(f"{json.dumps(line)}\n" for line in chain([header], lines))
 
     def compare(self, files: Sequence[str], digests: Digests) -> Changes:
         """Compare the stored images with those that are in the folder now."""
@@ -124,8 +126,13 @@ def read_split(file: Path) -> StoredSplit:
     try:
         first, *rest = read_small(file, _LARGEST_FILE).splitlines()
         header = _Header.model_validate_json(first)
-        lines = [_Line.model_validate_json(line) for line in rest]
-        if len(lines) != header.images or len({line.file for line in lines}) != header.images or not lines:
+        found = Assignment(
+            digests=np.zeros(len(rest), dtype=DIGEST_DTYPE),
+            groups=without_groups(len(rest)),
+            parts=np.zeros(len(rest), dtype=np.int8),
+        )
+        files = tuple(_read_line(line, place, found) for place, line in enumerate(rest))
+        if len(files) != header.images or len(set(files)) != header.images or not files:
             raise ValueError("the number of images is wrong")
         if len(set(header.classes)) != len(header.classes):
             raise ValueError("a class occurs twice")
@@ -134,9 +141,11 @@ def read_split(file: Path) -> StoredSplit:
     except ValueError as error:
         reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
         raise InputError(f"{file} is damaged ({reason}): restore it, or train again") from None
-    assignment = Assignment(
-        digests=np.array([line.hash for line in lines], dtype=DIGEST_DTYPE),
-        groups=np.array([line.group for line in lines], dtype=DIGEST_DTYPE),
-        parts=np.array([PARTS.index(line.part) for line in lines], dtype=np.int8),
-    )
-    return StoredSplit(tuple(header.classes), header.shape, tuple(line.file for line in lines), assignment)
+    return StoredSplit(tuple(header.classes), header.shape, files, found)
+
+
+def _read_line(text: bytes, place: int, found: Assignment) -> str:
+    """Store what a line says about an image at its place in the arrays, and return its file."""
+    line = _Line.model_validate_json(text)
+    found.digests[place], found.groups[place], found.parts[place] = line.hash, line.group, PARTS.index(line.part)
+    return line.file

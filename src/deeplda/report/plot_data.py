@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from deeplda.data.dataset import Inputs
 from deeplda.model import ModelCard
 from deeplda.report.analysis import class_densities
 from deeplda.report.record import InspectedRun
@@ -29,6 +30,8 @@ _STEPS = 65535
 # The approximate maximum number of pixels in a sheet of thumbnails, enough for 10,000 images of 32 x 32 pixels.
 _SHEET_PIXELS = 10_500_000
 _SIDES = (64, 48, 32)
+# The number of images that are read and shrunk at once.
+_AT_ONCE = 500
 # Larger sheets are stored as JPEG instead of PNG: 10,000 CIFAR-10 images take 4 MB as JPEG and 22 MB as PNG.
 _LOSSLESS_PIXELS = 500_000
 # JPEG encodes colours in blocks of this size; tiles that consist of whole blocks do not bleed into each other.
@@ -59,9 +62,10 @@ def pack_samples(run: InspectedRun) -> dict[str, object]:
     """Pack the names of the samples shown, and a sheet of thumbnails or the first values of the feature vectors."""
     names = {"names": list(run.names)}
     if run.images:
-        return names | asdict(thumbnail_sheet(np.asarray(run.samples, dtype=np.uint8)))
-    shown = run.samples[:, :MOST_VALUES]
-    return names | {"values": _packed(shown, "<f4"), "shown": shown.shape[1], "all": run.samples.shape[1]}
+        return names | asdict(thumbnail_sheet(run.samples))
+    rows = np.asarray(run.samples)
+    shown = rows[:, :MOST_VALUES]
+    return names | {"values": _packed(shown, "<f4"), "shown": shown.shape[1], "all": rows.shape[1]}
 
 
 def pack_densities(run: InspectedRun) -> dict[str, object]:
@@ -99,10 +103,11 @@ class Sheet:
     columns: int
 
 
-def thumbnail_sheet(images: Pixels) -> Sheet:
+def thumbnail_sheet(images: Inputs) -> Sheet:
     """Return images N x C x H x W as one sheet. The more images, the smaller the thumbnails; no image is enlarged."""
     side = next((side for side in _SIDES if len(images) * side**2 <= _SHEET_PIXELS), _SIDES[-1])
-    tiles = _shrunk(_channels_last(images), side)
+    blocks = (images[start : start + _AT_ONCE] for start in range(0, len(images), _AT_ONCE))
+    tiles = np.concatenate([_shrunk(_channels_last(np.asarray(block, np.uint8)), side) for block in blocks])
     count, height, width = tiles.shape[:3]
     columns = math.ceil(math.sqrt(count))
     rows = math.ceil(count / columns)

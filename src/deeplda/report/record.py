@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from deeplda.data import Data, Part
+from deeplda.data.dataset import Inputs
 from deeplda.errors import InputError, one_line
 from deeplda.loading import load
 from deeplda.model import Model, ModelCard
@@ -102,7 +103,7 @@ class InspectedRun(RunRecord):
         places: (n,) the samples shown, as indices into the test set, in random order so that no class is always
             drawn on top.
         names: names of the samples shown, such as "test sample 17" or a file name.
-        samples: the samples shown, as uint8 images n x C x H x W or float32 feature vectors n x features.
+        samples: the samples shown, as images n x C x H x W, which may be in a file, or feature vectors n x features.
         labels, decided: (n,) true and predicted classes, as indices into class_names.
         probabilities: (n,) probability of the predicted class.
         calibrated_on: number of validation samples that the probabilities were calibrated on; 0 if they were not.
@@ -118,7 +119,7 @@ class InspectedRun(RunRecord):
     sizes: dict[str, int]
     places: NDArray[np.int64]
     names: tuple[str, ...]
-    samples: NDArray[np.uint8] | NDArray[np.float32]
+    samples: Inputs
     labels: NDArray[np.int64]
     decided: NDArray[np.int64]
     probabilities: NDArray[np.float64]
@@ -239,7 +240,8 @@ def _inspect(record: RunRecord, model: Model, data: Data, points: int) -> Inspec
         record = replace(record, summary=record.summary.model_copy(update={"test": scores}))
     places = np.random.default_rng(_SEED).permutation(stratified_sample(data.test.labels, points, _SEED))
     shown = data.test.take(places)
-    samples = np.asarray(shown.inputs)
+    # Images in a file are read when they are drawn.
+    samples = shown.inputs if data.images else np.asarray(shown.inputs)
     embedding = torch.cat(list(model.embeddings(samples)))
     decided = model.class_scores(embedding).argmax(1).cpu().numpy()
     probabilities, embedding = model.class_probabilities(embedding).amax(1).cpu().numpy(), embedding.cpu()
