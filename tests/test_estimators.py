@@ -608,7 +608,7 @@ class TestWarmStart:
 
     def test_another_network_is_refused(self, iris):
         classifier = DeepLDAClassifier(warm_start=True, **FAST).fit(*iris)
-        with pytest.raises(ValueError, match=r"other layers than the one to start from \('hidden.0.weight'"):
+        with pytest.raises(ValueError, match=r"differ from those that it should start from \('hidden.0.weight'"):
             classifier.set_params(hidden_layer_sizes=(5,)).fit(*iris)
 
     def test_a_loaded_classifier_goes_on(self, iris, tmp_path):

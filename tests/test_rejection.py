@@ -223,7 +223,7 @@ def test_forged_files(model, tmp_path, name, change, message):
         ({"features_dim": 31}, "does not fit model.json"),
         ({"features_dim": None}, "does not fit model.json"),
         ({"features_dim": 10**9}, "features_dim"),
-        ({"layer": "features"}, "belong together"),
+        ({"layer": "features"}, "require each other"),
         ({"layer": "features", "predictors": ["balanced_ridge"]}, "does not fit model.json"),
         ({"layer": "features", "predictors": ["balanced_ridge"], "features_dim": None}, "features_dim is missing"),
         ({"unknown": {"rule": "guess", "layer": "features"}}, "unknown.rule"),

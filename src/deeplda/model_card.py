@@ -95,7 +95,7 @@ class ModelCard(BaseModel):
         if self.table is not None and self.sample_shape != (len(self.table.outputs),):
             raise ValueError("table and sample_shape have different numbers of values")
         if (self.layer == "features") != (self.predictors == ("balanced_ridge",)):
-            raise ValueError("predictor balanced_ridge and layer features belong together")
+            raise ValueError("predictor balanced_ridge and layer features require each other")
         if self.layer == "features" and self.features_dim is None:
             raise ValueError("layer is features, but features_dim is missing")
         check_regularisation(self.alpha, self.lam, self.scatter, self.class_weight)

@@ -554,4 +554,4 @@ def _temporary_name(state: Literal["tmp", "old"]) -> str:
 
 
 def _not_a_file(path: Path) -> InputError:
-    return InputError(f"{path} is not an ordinary file, or it has a second name elsewhere: remove it")
+    return InputError(f"{path} is not an ordinary file, or it has a hard link elsewhere: remove it")

@@ -140,7 +140,7 @@ def test_a_large_folder_is_packed_into_the_cache(home, tmp_path, capsys, monkeyp
     loud = [option for option in SMALL if option != "--quiet"]
     _, said = run(capsys, "train", home / "photos", *loud, "--run", tmp_path / "run")
     (pack,) = (tmp_path / "cache" / "packs").glob("*/photos.pack")
-    assert f"too much for the memory: its images are packed into {pack}" in said
+    assert f"too much for the memory, so they are packed into {pack}" in said
     assert weights(tmp_path / "run") == weights(home / "of-folder")
     assert (
         run(capsys, "evaluate", tmp_path / "run", "--json")[0]

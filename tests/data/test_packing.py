@@ -43,7 +43,7 @@ def test_half_of_the_memory_is_the_limit(find, folder):
     assert find(2 * SIZE) == (folder, [])
     place, notes = find(2 * SIZE - 1)
     assert len(open_pack(place).files) == 40
-    assert notes == [f"{folder} takes 0.0 GiB as pixels, too much for the memory: its images are packed into {place}"]
+    assert notes == [f"the pixels of {folder} take 0.0 GiB, too much for the memory, so they are packed into {place}"]
     assert place.name == "photos.pack"
 
 

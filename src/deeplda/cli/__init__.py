@@ -54,7 +54,7 @@ _COMMANDS = {
     "report": ("Write an HTML page about a run, or one that compares several runs.", "runs/digits-lda --open"),
     "doctor": ("Diagnose a run and suggest what to change.", "runs/digits-lda"),
     "audit": (
-        "Find labels that are likely to be wrong, near-duplicates and outliers, and decide about them on a page.",
+        "Find labels that are likely to be wrong, near-duplicates and outliers, and review them on a page.",
         "runs/photos --open",
     ),
     "export": (

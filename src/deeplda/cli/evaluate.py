@@ -41,7 +41,7 @@ def evaluate(
     network: OwnNetwork = None,
     device: Device = "cpu",
     subclasses: Annotated[
-        bool, flag("Also show how often each subclass was predicted, and how often its class was right.")
+        bool, flag("Also show how often each subclass was predicted, and how often its class was correct.")
     ] = False,
     tta: Tta = None,
     json_: Json = False,

@@ -87,12 +87,12 @@ def packed_if_large(
     if fits(size):
         return source
     pack = _cached(place, options.image_size, data_dir)
-    note(f"{place} takes {gib(size)} as pixels, too much for the memory: its images are packed into {pack}")
+    note(f"the pixels of {place} take {gib(size)}, too much for the memory, so they are packed into {pack}")
     images = FolderImages(place)
     try:
         write_pack(pack, images, options, watch, wait=True)
     except OutdatedPackError as error:
-        note(f"{error}; this is done now")
+        note(f"{error}; packing them again now")
         with OutputFolder.open(pack.parent) as parent:
             parent.remove(pack.name)
         write_pack(pack, images, options, watch, wait=True)

@@ -169,7 +169,7 @@ class SweepDefinition(BaseModel):
         chosen = merged(shared, own) if applies else {**shared, **own}
         config = RunConfig.parse(with_absolute_paths(chosen), "the settings")
         if config.start_from is not None or config.extended_to is not None:
-            raise InputError("trials of a sweep start anew and are not extended: omit start_from and extended_to")
+            raise InputError("trials of a sweep start from scratch: omit start_from and extended_to")
         return config
 
     def states_objectives(self) -> bool:

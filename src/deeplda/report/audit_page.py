@@ -80,7 +80,8 @@ def _duplicates(run: AuditedRun, places: Sequence[int]) -> Child:
     if not places:
         return ()
     lead = (
-        "These samples have nearly the same content as another one with a different label, so one of the two is wrong. "
+        "These samples have nearly the same content as another one with a different label, so at least one of "
+        "the two labels is wrong. "
         "The one shown fits its label less."
     )
     return section("duplicates", "Near-duplicates with different labels", lead, _cards(run, places))
@@ -130,8 +131,9 @@ def _card(run: AuditedRun, place: int, *, images: bool) -> Html:
 
 def _next(run: AuditedRun) -> Html:
     lead = (
-        "Download the decisions, and pass the file to a new training. It applies the accepted rows to the training and "
-        "validation sets; the test set is never changed. Leave the samples out, or give them the suggested labels:"
+        "Download the decisions, and pass the file to a new training run. It applies the accepted rows to the "
+        "training and validation sets; the test set is never changed. Leave the samples out, or "
+        "give them the suggested labels:"
     )
     data = shlex.quote(run.record.config.data)
     commands = [f"deeplda train {data} {option} decisions.csv" for option in ("--drop", "--relabel")]

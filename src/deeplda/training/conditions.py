@@ -57,7 +57,7 @@ def few_steps(steps: int, epochs: int, batch_size: int) -> Advice | None:
     if steps >= FEWEST_STEPS:
         return None
     return Advice(
-        f"The network is hardly trained by {counted(steps, 'step')} in {counted(epochs, 'epoch')}.",
+        f"Only {counted(steps, 'step')} in {counted(epochs, 'epoch')}: the network will learn little.",
         f"With batches of {batch_size:,} samples, an epoch on this data has {counted(steps // epochs, 'step')}. Even "
         "our shortest recipe, quick on CIFAR-10, takes 96.",
         f"Train with a smaller --batch-size ({batch_size} here) that still leaves a few samples of each class, and "

@@ -177,7 +177,10 @@ class OptimizerSettings(_Settings):
         None, description="Peak learning rate for all biases except the output layer's. [default: learning_rate]"
     )
     chunk_size: Whole | None = Field(
-        None, ge=2, description="Process each batch in chunks of this many samples: same gradient, less memory."
+        None,
+        ge=2,
+        description="Process each batch in chunks of this many samples: the same gradient (unless the network has "
+        "batch normalisation), less memory.",
     )
     precision: Literal["float32", "bfloat16"] | None = Field(
         None,
@@ -208,7 +211,7 @@ class SubclassSettings(_Settings):
     recluster: Whole | None = Field(
         None,
         ge=1,
-        description="Find the subclasses again, in the embedding learnt so far, every this many epochs. "
+        description="Find the subclasses again, in the embedding learnt so far, after this many epochs each time. "
         "[default: never]",
     )
     subclass_decision: Literal["argmax", "sum"] = Field(
@@ -232,8 +235,8 @@ class LoopConfig(_Settings):
         1e-4,
         ge=0,
         le=1e6,
-        description="Weight decay: a step shrinks parameters by learning_rate times this, also those with a rate of "
-        "their own; muon does not apply it to filters.",
+        description="Weight decay: a step shrinks parameters by learning_rate times this, including those with a "
+        "learning rate of their own; muon does not apply it to filters.",
     )
     schedule: Literal["halving", "one-cycle", "linear"] = Field(
         "one-cycle",
@@ -259,8 +262,8 @@ class LoopConfig(_Settings):
     evaluate_every: Whole = Field(
         1,
         ge=1,
-        description="Score the validation set after every this many epochs, and after the last. The best epoch is one "
-        "of these, and patience is checked only then.",
+        description="Number of epochs between scorings of the validation set; the last one is always scored. The best "
+        "epoch is one of these, and patience is checked only then.",
     )
     patience: Whole | None = Field(
         None,

@@ -250,7 +250,7 @@ class _Epochs:
         if best is None:
             return counters
         if best.counters.epoch > counters.epoch:
-            what = f"the best checkpoint is of epoch {best.counters.epoch}, after the last epoch {counters.epoch}"
+            what = f"the best checkpoint is from epoch {best.counters.epoch}, after the last epoch {counters.epoch}"
             raise InputError(f"{what}: choose another --run folder")
         best.restore(self.trainee.trained)
         # An epoch repeated after a kill, on different hardware, may differ from the one that was saved as the best.

@@ -191,7 +191,7 @@ class FinalScores(_Strict):
             raise ValueError("the scores have different classes or predictors")
         augmented = [item for name in AUGMENTED.values() for item in getattr(self, name).items()]
         if any(_of(scores) != _of(getattr(self, part)) for part, scores in augmented):
-            raise ValueError("the scores with augmentation are of different samples or predictors")
+            raise ValueError("the scores with augmentation are for different samples or predictors")
         return self
 
 

@@ -103,7 +103,7 @@ def noise_note(config: RunConfig) -> str | None:
     if config.label_noise == 0:
         return None
     noise = f"label_noise {config.label_noise:g}, noise_kind {config.noise_kind}"
-    return f"training and validation labels were made wrong on purpose ({noise}); the test labels are right"
+    return f"training and validation labels were made wrong on purpose ({noise}); the test labels are correct"
 
 
 def check_settings(config: RunConfig, data: Data, world: World = ALONE) -> None:

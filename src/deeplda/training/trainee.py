@@ -81,7 +81,7 @@ class Classifier:
         """
         found = model.network.state_dict()
         if wrong := first_mismatch(self.model.network.state_dict(), found):
-            what = f"the network has other layers than the one to start from ({wrong})"
+            what = f"the layers of the network differ from those that it should start from ({wrong})"
             raise InputError(f"{what}: keep the settings of the network, or start with new weights")
         self.model.network.load_state_dict(found)
         if isinstance(self.head, nn.Linear) and "softmax" in model.card.predictors:
