@@ -67,9 +67,10 @@ class RowSpace:
         return coordinates
 
     def extended(self, model: Model) -> Model:
-        """Return the model of coordinates as a model of samples, in float64. It has the same network, with new weights.
+        """Return the model of coordinates as a model of samples, in float64.
 
-        Weights W (k, r) on coordinates become W M' Z (k, d) on standardised samples.
+        It has the same predictors, and the same network with new weights: W (k, r) on coordinates become W M' Z (k, d)
+        on standardised samples.
         """
         assert isinstance(model.network, MLP)
         features = self.inputs.shape[1]
@@ -77,6 +78,7 @@ class RowSpace:
             wide = self.standardisation.combined(layer.weight.detach().double().numpy() @ self.mixing.T, self.inputs)
             layer.weight, layer.in_features = nn.Parameter(torch.from_numpy(wide)), features
         whole = Model(model.card.model_copy(update={"sample_shape": (features,)}), model.network).double()
+        whole.predictors = model.predictors
         whole.normalisation.set(self.standardisation.mean, self.standardisation.scale)
         return whole
 

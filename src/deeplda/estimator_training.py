@@ -98,11 +98,12 @@ class EstimatorTraining:
         run_epochs(trainee.config, data, trainee, run, progress)
         if are_rows:
             trainee.model.cpu().double()
+        if space is None and standardisation is not None:
+            trainee.model.normalisation.set(standardisation.mean, standardisation.scale)
+        whole = train if space is None else replace(train, inputs=space.own)
+        trainee.fit_predictors(replace(whole, labels=data.train.labels))
         if space is not None:
             trainee.model = space.extended(trainee.model)
-        elif standardisation is not None:
-            trainee.model.normalisation.set(standardisation.mean, standardisation.scale)
-        trainee.fit_predictors(replace(train, labels=data.train.labels))
         if are_rows:
             trainee.model.cpu()
         epochs = [row for row in run.rows if isinstance(row, EpochRow)]

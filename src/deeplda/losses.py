@@ -184,7 +184,8 @@ class DeepLDALoss(nn.Module):
             factor = problem.factor(largest_precise(self.statistic))
             evaluation = evaluate(self.statistic, problem.matrix, problem.valid, self.epsilon, factor)
             gradient = gradient_at_features(batch, problem, evaluation, self.alpha) if differentiable else None
-        self._diagnostics = Diagnostics(
+        # The assignment of an nn.Module would first look for parameters and modules.
+        diagnostics = Diagnostics(
             matrix=problem.matrix,
             factor=problem.factor(),
             valid=problem.valid,
@@ -194,6 +195,7 @@ class DeepLDALoss(nn.Module):
             variances=problem.variances,
             total=problem.weights.total,
         )
+        object.__setattr__(self, "_diagnostics", diagnostics)
         if ranks is None or ranks.is_first:
             self._check_size(batch)
         return with_gradient(features, evaluation.loss, gradient)

@@ -72,13 +72,14 @@ def _factors(problem: DiscriminantProblem, evaluation: Evaluation) -> tuple[Tens
         assert problem.whitened is not None
         # The rows of B, weighted by their roots, sum to zero. Project that direction out exactly, because the
         # derivative along it can be 1e16 times as large as elsewhere.
-        factor = torch.addr(factor, factor @ roots, roots, alpha=-1 / problem.weights.total)
+        factor = torch.addmm(factor, factor @ roots, roots.T, alpha=-1 / problem.weights.total)
         product = factor @ problem.whitened if evaluation.product is None else evaluation.product
         right = right_solve(product, root, transpose=False)
-        return right, right, (factor / roots).T
+        # Its rows are gathered next, which takes longer if they are not contiguous.
+        return right, right, factor.T.contiguous() / roots
     right = right_solve(factor, root, transpose=False)
     if evaluation.eigenvalues is not None and evaluation.product is not None:
-        return right * evaluation.eigenvalues[:, None], right, (evaluation.product / roots).T
+        return right * evaluation.eigenvalues[:, None], right, evaluation.product.T / roots
     return right_solve(factor @ problem.matrix, root, transpose=False), right, problem.deviations @ right.T
 
 
@@ -111,7 +112,6 @@ class _ClosedForm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, features: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
         ctx.save_for_backward(_like(features, gradient))
-        ctx.dtype = features.dtype
         return _like(features, value)
 
     @staticmethod
@@ -119,7 +119,8 @@ class _ClosedForm(torch.autograd.Function):
         if torch.is_grad_enabled():
             raise RuntimeError(f"{_ONLY_ONCE}: omit create_graph=True")
         (gradient,) = ctx.saved_tensors
-        return (gradient * upstream).to(ctx.dtype), None, None
+        # PyTorch converts it to the precision of the features.
+        return gradient * upstream, None, None
 
 
 class _TransformedClosedForm(torch.autograd.Function):

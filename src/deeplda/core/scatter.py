@@ -149,7 +149,7 @@ class DiscriminantProblem(NamedTuple):
         by_class: whether `matrix` is the C x C form.
         root: L of S'_W = L L'; (d,) if S'_W is diagonal, otherwise (d, d) lower triangular.
         deviations: (C, d), mu_c - mu.
-        roots: (C,), sqrt(between_c).
+        roots: (C, 1), sqrt(between_c).
         whitened: B L^-T, (C, d), with the rows sqrt(between_c) (mu_c - mu) of B; None with scatter="dorfer".
         weights: the weights in the scatters.
         variances: (d,), the diagonal of S_W.
@@ -193,9 +193,10 @@ class DiscriminantProblem(NamedTuple):
             weights = weights._replace(within=weights.within[classes.parent_of])
         # Means are relative to the first one, so that constant dimensions give exactly 0.
         means = classes.means - classes.means[0]
-        roots = weights.between.sqrt()
-        deviations = means.sub(weights.between @ means, alpha=1 / weights.total)
-        between, most_spread = roots[:, None] * deviations, weights.total * (2 * batch.largest) ** 2
+        totals = weights.between[:, None]
+        roots = totals.sqrt()
+        deviations = means.sub(totals.T @ means, alpha=1 / weights.total)
+        between, most_spread = roots * deviations, weights.total * (2 * batch.largest) ** 2
         root, variances, ridge, exact = _within_root(batch, weights, between, alpha, lam, most_spread)
         by_class, whitened = c < d and weights.residual is None, None
         if weights.residual is not None:

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+_ACTIVE = getattr(torch._C, "_are_functorch_transforms_active", None)
+
 
 def transforms_active() -> bool:
     """Return whether the caller runs inside a transform such as `torch.func.grad` or `torch.vmap`."""
-    active = getattr(torch._C, "_are_functorch_transforms_active", None)
-    return active is not None and bool(active())
+    return _ACTIVE is not None and bool(_ACTIVE())
 
 
 def is_batched(tensor: Tensor) -> bool:

@@ -19,7 +19,7 @@ _PRIOR_LOG_ODDS = 10.0
 _TRIED = np.log(2.0) * np.arange(-24, 25)
 # Larger values would leave almost nothing of the scores, which still have to order the classes.
 _LARGEST_SHARE = 0.99
-_HALVINGS = 40
+_SHARE_DIGITS = 1e-12
 # Probabilities that underflow are raised to this, whose logarithm and inverse are finite.
 _LEAST = 1e-300
 _BINS = 15
@@ -145,19 +145,19 @@ def _unit(margins: Floats, weights: Floats) -> float:
 
 
 def _best_share(sharpened: Floats, weights: Floats, classes: int) -> float:
-    """Return the u that maximises sum(w log((1 - u) p + u / C)), which is concave in u, by bisecting its derivative."""
+    """Return the u that maximises sum(w log((1 - u) p + u / C)), which is concave in u: the root of its derivative."""
+    from scipy.optimize import brentq
+
     uniform = 1 / classes
 
     def slope(share: float) -> float:
         return float(weights @ ((uniform - sharpened) / ((1 - share) * sharpened + share * uniform)))
 
-    low, high = 0.0, _LARGEST_SHARE
-    if slope(low) <= 0:
-        return low
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if slope(middle) > 0 else (low, middle)
-    return (low + high) / 2
+    if slope(0.0) <= 0:
+        return 0.0
+    if slope(_LARGEST_SHARE) >= 0:
+        return _LARGEST_SHARE
+    return float(brentq(slope, 0.0, _LARGEST_SHARE, xtol=_SHARE_DIGITS))
 
 
 def log_loss(log_probabilities: Floats, labels: Integers) -> float:
