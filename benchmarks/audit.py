@@ -122,7 +122,7 @@ def _trained(config: FitConfig, data: Data) -> tuple[Classifier, float]:
 def _audit(_config: FitConfig, data: Data, classifier: Classifier, seconds: float) -> Found:
     assert classifier.margins is not None
     margins = classifier.margins.means().astype(np.float64)
-    share = wrong_share(classifier.model.predict_proba(data.val.inputs), data.val.labels)
+    share = wrong_share(classifier.model.decision_function(data.val.inputs), data.val.labels).middle
     wrong = np.zeros(len(margins), dtype=bool)
     wrong[np.argsort(margins, kind="stable")[: round(share * len(margins))]] = True
     return Found(margins, wrong, seconds)

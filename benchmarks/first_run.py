@@ -99,14 +99,13 @@ SETS = (
 def main() -> None:
     options = arguments()
     folders = make_sets(options)
-    for images in SETS:
-        if images.name in options.only:
-            for row in runs(images, folders[images.name], options.work, options.output):
-                append_rows(options.output, COLUMNS, [row])
+    chosen = [images for images in SETS if images.name in options.only]
+    for images in chosen:
+        for row in runs(images, folders[images.name], options.work, options.output):
+            append_rows(options.output, COLUMNS, [row])
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
-    for images in SETS:
-        if rows := matching(read_rows(options.output), data=images.name):
-            print(summary(images, rows, options.work))
+    for images in chosen:
+        print(summary(images, matching(read_rows(options.output), data=images.name), options.work))
 
 
 def arguments() -> argparse.Namespace:
@@ -116,7 +115,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--data-dir", type=Path, help="the folder with CIFAR-10 and STL-10")
     parser.add_argument("--output", type=Path, default=Path("first-run.csv"), help="the CSV file, one row per run")
     names = [images.name for images in SETS]
-    parser.add_argument("--only", nargs="*", choices=names, default=names, help="run these sets only")
+    parser.add_argument("--only", nargs="*", choices=names, default=names, help="run and summarise these sets only")
     return parser.parse_args()
 
 

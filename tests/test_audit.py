@@ -5,7 +5,7 @@ import pytest
 from sklearn.datasets import load_iris
 
 from deeplda import DeepLDAClassifier
-from deeplda.audit import audit_samples, wrong_share
+from deeplda.audit import WrongShare, audit_samples, wrong_counts, wrong_share
 from deeplda.errors import InputError
 from small_model import digits, small_model
 
@@ -14,7 +14,7 @@ def test_the_order_is_that_of_the_margins_of_the_scores():
     rng = np.random.default_rng(0)
     scores, labels = rng.normal(0, 30, (50, 4)), rng.integers(0, 4, 50)
     samples = rng.normal(size=(50, 3))
-    found = audit_samples(samples, samples, scores, np.full((50, 4), 0.25), labels, None)
+    found = audit_samples(samples, samples, scores, labels, None)
     margins = []
     for row, label in zip(scores, labels, strict=True):
         others = {place: score for place, score in enumerate(row) if place != label}
@@ -32,7 +32,7 @@ def test_the_order_is_that_of_the_margins_of_the_scores():
 def test_margins_of_the_training_take_the_place_of_scores():
     scores = np.array([[1.0, 0.0], [0.0, 1.0], [3.0, 0.0]])
     margins = np.array([-0.75, np.nan, 0.5])
-    found = audit_samples(np.zeros((3, 2)), np.eye(3), scores, scores, np.zeros(3, dtype=np.int64), None, margins)
+    found = audit_samples(np.zeros((3, 2)), np.eye(3), scores, np.zeros(3, dtype=np.int64), None, margins)
     assert found.from_training.tolist() == [True, False, True]
     assert found.margins[[0, 2]].tolist() == [-0.75, 0.5]
     assert -1 < found.margins[1] < 0
@@ -43,7 +43,7 @@ def test_margins_of_both_kinds_are_ranked_among_themselves():
     scores = np.column_stack([np.linspace(-3, -2, 5), np.zeros(5)]).repeat(2, axis=0)
     margins = np.full(10, np.nan)
     margins[[9, 7, 5, 3, 1]] = [0.1, 0.2, 0.3, 0.4, 0.5]
-    found = audit_samples(np.zeros((10, 2)), scores, scores, scores, np.zeros(10, dtype=np.int64), None, margins)
+    found = audit_samples(np.zeros((10, 2)), scores, scores, np.zeros(10, dtype=np.int64), None, margins)
     assert found.order.tolist() == [0, 9, 2, 7, 4, 5, 6, 3, 8, 1]
 
 
@@ -51,27 +51,44 @@ def test_outliers_are_far_from_every_class():
     distances = np.concatenate([np.linspace(1, 2, 40), [9.0, 30.0]])
     n = len(distances)
     zeros = np.zeros((n, 2))
-    found = audit_samples(zeros, zeros, zeros, zeros, np.zeros(n, dtype=int), distances)
+    found = audit_samples(zeros, zeros, zeros, np.zeros(n, dtype=int), distances)
     assert found.outliers.tolist() == [41, 40]
 
 
-def test_the_share_of_wrong_labels_is_that_of_confident_samples():
+def labelled(sharpness, rate, rng, samples=400, classes=3):
+    """Return scores whose softmax is right, labels of which a share `rate` is wrong, and the right labels."""
+    scores = sharpness * rng.normal(size=(samples, classes))
+    probabilities = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+    right = np.array([rng.choice(classes, p=row) for row in probabilities])
+    wrong = rng.random(samples) < rate
+    return scores, np.where(wrong, (right + rng.integers(1, classes, samples)) % classes, right), right
+
+
+@pytest.mark.parametrize("sharpness", [2.0, 40.0])
+@pytest.mark.parametrize("rate", [0.0, 0.1, 0.3])
+def test_the_share_of_wrong_labels_does_not_depend_on_how_good_the_model_is(sharpness, rate):
     rng = np.random.default_rng(1)
-    right = rng.integers(0, 3, 400)
-    probabilities = rng.dirichlet(np.ones(3), 400) + 1.5 * np.eye(3)[right]
-    probabilities /= probabilities.sum(1, keepdims=True)
-    labels = np.where(rng.random(400) < 0.2, (right + 1) % 3, right)
-    limits = [probabilities[labels == c, c].mean() for c in range(3)]
-    wrong = certain = 0
-    for row, label in zip(probabilities, labels, strict=True):
-        possible = [c for c in range(3) if row[c] >= limits[c]]
-        if possible:
-            certain += 1
-            wrong += max(possible, key=lambda c: row[c]) != label
-    assert wrong_share(probabilities, labels) == pytest.approx(wrong / certain)
-    assert wrong_share(probabilities, labels) == pytest.approx((labels != right).mean(), abs=0.05)
-    assert wrong_share(probabilities, right) == 0
-    assert wrong_share(probabilities[:0], labels[:0]) == 0
+    scores, labels, right = labelled(sharpness, rate, rng)
+    agreement = (scores.argmax(1) == right).mean()
+    assert (agreement < 0.75) == (sharpness == 2)
+    found = wrong_share(scores, labels)
+    assert found.low - 0.01 <= (labels != right).mean() <= found.high
+    assert found.middle == pytest.approx(rate, abs=0.05)
+    assert found.high - found.low < 0.15
+    # The unit of the scores does not matter, nor do numbers added to all of a sample's scores.
+    shifted = 1e-3 * scores + rng.normal(size=(len(scores), 1))
+    assert wrong_share(shifted, labels) == pytest.approx(found, abs=1e-6)
+    # Fewer samples say less.
+    few = wrong_share(scores[:40], labels[:40])
+    assert few.high - few.low > found.high - found.low
+
+
+def test_without_other_samples_nothing_is_known_about_the_labels():
+    assert wrong_share(np.zeros((0, 3)), np.zeros(0, dtype=np.int64)) == (0, 0, 1)
+
+
+def test_numbers_of_wrong_labels_add_up_over_sets():
+    assert wrong_counts((WrongShare(0.0, 0.1, 0.2), 100), (WrongShare(0.5, 0.5, 1.0), 10)) == (15, (5, 30))
 
 
 def test_near_duplicates_with_different_labels_are_found():

@@ -79,3 +79,22 @@ def test_all_commands_run_on_the_first_split_and_the_best_on_all_and_no_row_twic
     assert "plain - quick (the best by validation), 2 splits: +0.00" in first_run.summary(
         images, first_run.read_rows(output), tmp_path
     )
+
+
+def test_only_the_chosen_sets_are_summarised(
+    first_run: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The summary of the others would need their runs."""
+    output = tmp_path / "rows.csv"
+    figures = dict.fromkeys(first_run.COLUMNS, 0.5)
+    for images in first_run.SETS:
+        for command in (first_run.PLAIN, *images.by_hand):
+            rows = [figures | {"data": images.name, "command": command, "split_seed": split} for split in range(2)]
+            first_run.append_rows(output, first_run.COLUMNS, rows)
+    monkeypatch.setattr(first_run, "runs", lambda *_: iter(()))
+    monkeypatch.setattr(first_run, "make_sets", lambda _: dict.fromkeys([images.name for images in first_run.SETS]))
+    monkeypatch.setattr("sys.argv", ["first_run.py", str(tmp_path), "--output", str(output), "--only", "photos"])
+    first_run.main()
+    printed = capsys.readouterr().out
+    assert "photos: command" in printed
+    assert "xrays" not in printed

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from deeplda.data.dataset import Inputs
+from deeplda.predictors.calibration import share_quantiles
 
 __all__ = ["Audit"]
 
@@ -21,6 +22,9 @@ _MOST_QUERIES, _NEIGHBOURS, _DISTANCES = 5_000, 5, 2**24
 # samples. Rows of numbers must be equal, because many different rows are as close as that.
 _CLOSE = 0.01
 _SPREAD_SAMPLES = 500
+# The number of wrong labels is estimated from at most this many samples, and its interval covers 95 %.
+_MOST_JUDGED = 10_000
+_LEVELS = (0.025, 0.5, 0.975)
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +41,7 @@ class Audit:
         distances: (n,), the distance to the nearest class; None if the model has no statistics for it.
         duplicates: pairs of samples with (nearly) the same content and different labels, as indices (i, j).
         mistakes: the estimated number of wrong labels, by `wrong_share` of the samples that were not trained on.
+        mistakes_range: the ends of its 95 % interval.
     """
 
     given: NDArray[Any]
@@ -46,6 +51,7 @@ class Audit:
     distances: NDArray[np.float64] | None
     duplicates: tuple[tuple[int, int], ...]
     mistakes: int
+    mistakes_range: tuple[int, int]
 
     @property
     def order(self) -> NDArray[np.intp]:
@@ -83,12 +89,11 @@ def audit_samples(
     inputs: Inputs,
     embedding: NDArray[np.floating[Any]],
     scores: NDArray[np.float64],
-    probabilities: NDArray[np.float64],
     labels: NDArray[np.int64],
     distances: NDArray[np.float64] | None,
     margins: NDArray[np.floating[Any]] | None = None,
 ) -> Audit:
-    """Audit the labels (n,) of samples with this embedding (n, d), class scores and probabilities (n, C).
+    """Audit the labels (n,) of samples with this embedding (n, d) and class scores (n, C).
 
     `margins` (n,) are those of the training; for a sample without one, which is NaN, the scores decide. Scores are
     unbounded and depend on the network, so their margins are divided by the root mean square and squashed by tanh.
@@ -106,6 +111,7 @@ def audit_samples(
     # Of two equal samples with different labels, the model gives one a negative margin.
     order = np.argsort(final, kind="stable")
     queries = order[: min(_MOST_QUERIES, int((final < 0).sum()))]
+    mistakes, mistakes_range = wrong_counts((wrong_share(scores[~known], labels[~known]), len(labels)))
     return Audit(
         given=labels,
         suggested=suggested,
@@ -113,23 +119,37 @@ def audit_samples(
         from_training=known,
         distances=distances,
         duplicates=_conflicts(inputs, embedding, labels, queries),
-        mistakes=round(wrong_share(probabilities[~known], labels[~known]) * len(labels)),
+        mistakes=mistakes,
+        mistakes_range=mistakes_range,
     )
 
 
-def wrong_share(probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> float:
-    """Estimate the fraction of wrong labels (n,) from the probabilities (n, C) of a model not trained on these samples.
+class WrongShare(NamedTuple):
+    """The estimated fraction of wrong labels, and its 95 % interval."""
 
-    This is the counting rule of confident learning (Northcutt, Jiang and Chuang, 2021). A sample counts for the most
-    probable class among those whose probability is at least the mean over the samples with that label. Samples that
-    count for no class are uncertain; among the others, those that count for another class than their label are wrong.
+    low: float
+    middle: float
+    high: float
+
+
+def wrong_counts(*sets: tuple[WrongShare, int]) -> tuple[int, tuple[int, int]]:
+    """Return the number of wrong labels in sets of samples, given their shares and sizes, and its interval."""
+    low, middle, high = (round(sum(share[place] * size for share, size in sets)) for place in range(3))
+    return middle, (low, high)
+
+
+def wrong_share(scores: NDArray[np.float64], labels: NDArray[np.int64]) -> WrongShare:
+    """Estimate the fraction of wrong labels (n,) from the scores (n, C) of a model not trained on these samples.
+
+    A weak model disagrees with many labels, but where it is unsure, its calibrated probabilities say so. Wrong labels
+    are as common where it is sure. So the fraction is that of labels that no sharpness of the scores explains, the
+    share u of a `Calibration`, as far as these labels are not right by chance: u (C - 1) / C.
     """
-    means = [
-        probabilities[labels == c, c].mean() if (labels == c).any() else np.inf for c in range(probabilities.shape[1])
-    ]
-    confident = np.where(probabilities >= np.array(means), probabilities, -1.0)
-    certain = confident.max(1, initial=-1.0) >= 0
-    return float((confident.argmax(1) != labels)[certain].mean()) if certain.any() else 0.0
+    if len(labels) == 0:
+        return WrongShare(0.0, 0.0, 1.0)
+    some = np.unique(np.linspace(0, len(labels) - 1, min(len(labels), _MOST_JUDGED)).astype(int))
+    low, middle, high = share_quantiles(scores[some], labels[some], _LEVELS) * (1 - 1 / scores.shape[1])
+    return WrongShare(float(low), float(middle), float(high))
 
 
 def _conflicts(

@@ -425,7 +425,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             raise InputError(what, need="one of `classes_` for each sample", do="check y")
         distances = None if self.model_.statistics is None else self.mahalanobis(X)
         embedding = self._apply(X, lambda embedding: embedding)
-        found = audit_samples(inputs, embedding, self._class_scores(X), self.predict_proba(X), labels, distances)
+        found = audit_samples(inputs, embedding, self._class_scores(X), labels, distances)
         return found._named(self.classes_)
 
     def save(self, path: str | Path) -> None:

@@ -331,9 +331,9 @@ class Model(nn.Module):
             raise InputError(f"labels contains {str(wrong)!r}, need one of the classes of the model")
         embedding = torch.from_numpy(self.transform(inputs))
         distances = None if self.statistics is None else self._on_device(self.predictor.mahalanobis, embedding)
-        scores, probabilities = (self._on_device(f, embedding) for f in (self.class_scores, self.class_probabilities))
+        scores = self._on_device(self.class_scores, embedding)
         known = None if margins is None else np.asarray(margins, dtype=np.float64)
-        found = audit_samples(samples, embedding.numpy(), scores, probabilities, given, distances, known)
+        found = audit_samples(samples, embedding.numpy(), scores, given, distances, known)
         return found._named(np.asarray(self.class_names))
 
     def add_class(self, inputs: ModelInputs, name: str) -> None:

@@ -69,8 +69,8 @@ def refusal(capsys, *arguments):
 
 def test_after_training_the_hints_fit_tables(trained):
     lines = (trained / "printed").read_text().splitlines()
-    assert lines[-2].strip() == "deeplda predict runs/customers-lda NEW-ROWS.csv --csv"
-    assert lines[-1].startswith("  deeplda audit runs/customers-lda")
+    assert lines[-2].startswith("  deeplda predict runs/customers-lda NEW-ROWS.csv --csv    ")
+    assert lines[-1].startswith("  deeplda audit runs/customers-lda --open    ")
     assert (trained / "runs" / "customers-lda" / "report.html").exists()
 
 

@@ -1,6 +1,7 @@
 """`deeplda train`: run folders, resuming, objectives and networks."""
 
 import json
+import shlex
 
 import numpy as np
 import pytest
@@ -54,6 +55,20 @@ def test_a_second_run_gets_a_folder_of_its_own(tmp_path):
         assert json.loads(done.stdout)["run"] == expected
 
 
+def test_the_run_is_named_before_the_training_and_the_next_commands_after_it(tmp_path):
+    done = deeplda("train", "digits", *QUICK, "--run", "my run", cwd=tmp_path, check=0)
+    before, _, _ = done.stderr.partition("epoch   1/2")
+    assert "the run is in my run; Ctrl-C stops it" in before
+    lines = done.stdout.splitlines()
+    hints = lines[lines.index("the run is in my run, and its report is my run/report.html; next:") + 1 :]
+    commands = [shlex.split(hint.partition("    ")[0]) for hint in (line.strip() for line in hints)]
+    assert all(command[0] == "deeplda" and command[2] == "my run" for command in commands)
+    found = json.loads(deeplda("doctor", "my run", "--json", cwd=tmp_path, check=0).stdout)["findings"]
+    warnings = [f"{finding['severity']}: {finding['what']}" for finding in found if finding["severity"] != "good"]
+    assert [line for line in lines if line.startswith(("warning: ", "problem: "))] == warnings
+    assert [command[1] for command in commands] == ["doctor"] * bool(warnings) + ["report", "predict", "audit"]
+
+
 def test_cross_entropy_reports_softmax(tmp_path):
     given = ("--objective", "cce", *QUICK, "--embedding-dim", "5", "--alpha", "0.5")
     done = deeplda("train", *given, "--json", cwd=tmp_path, check=0)
@@ -101,6 +116,7 @@ def test_a_network_of_your_own(tmp_path):
         "    return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, embedding_dim))\n"
     )
     done = in_a_process("train", "--network", "mine:make", "--epochs", "1", "--run", "r", cwd=tmp_path, check=0)
-    assert "  deeplda evaluate r --network mine:make\n" in done.stdout
+    for command in ("report r --open", "predict r FILES-OR-FOLDERS...", "audit r --open"):
+        assert f"  deeplda {command} --network mine:make    " in done.stdout
     assert "without your permission" in only_sentence(deeplda("evaluate", "r", cwd=tmp_path))
     in_a_process("evaluate", "r", "--network", "mine:make", cwd=tmp_path, check=0)

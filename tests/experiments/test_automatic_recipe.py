@@ -56,17 +56,26 @@ def test_more_images_are_smaller_and_come_in_larger_batches(sizes, one, other, c
     [
         (200, 280, 4, (48, 0.5, 67, 6, 8)),
         (96, 210, 10, (48, 0.5, 64, 6, 10)),
-        (128, 4_400, 2, (48, 0.5, 265, 6, 1)),
-        (32, 3_500, 10, (32, 0.5, 237, 4, 1)),
+        (128, 4_400, 2, (48, 0.5, 265, 6, 3)),
+        (32, 3_500, 10, (32, 0.5, 237, 4, 3)),
         (32, 42_500, 10, (32, 0.25, 825, 2, 1)),
         (200, 2_000_000, 1_000, (32, 0.25, 5_000, 2, 1)),
-        (8, 1_000, 10, (24, 0.5, 126, 3, 2)),
+        (8, 1_000, 10, (24, 0.5, 126, 3, 3)),
     ],
 )
 def test_settings_of_some_sets(side, images, classes, expected):
     found = settings_for(np.array([[side, side + 50]]), images, classes)
     names = ("image_size", "width", "batch_size", "translate", "evaluate_every")
     assert tuple(found[name] for name in names) == expected
+
+
+@given(SIZES, IMAGES, CLASSES)
+def test_scoring_takes_a_small_part_of_the_time(sizes, images, classes):
+    """A third of a step's time for each of up to 5,000 training and all validation images, 15 for 70 of the others."""
+    every = settings_for(sizes, images, classes)["evaluate_every"]
+    scored = min(images, 5_000) + round(images * 15 / 70)
+    assert scored / 3 <= 0.15 * every * images
+    assert every * images >= 2_000
 
 
 @given(IMAGES, st.integers(2, 5_000))

@@ -9,7 +9,13 @@ import torch
 from batches import gaussian_batch
 
 from deeplda.predictors import Calibration, ClassicLDA, Hyperplanes, NearestMean
-from deeplda.predictors.calibration import brier_score, calibration_error, log_loss, reliability_bins
+from deeplda.predictors.calibration import (
+    brier_score,
+    calibration_error,
+    log_loss,
+    reliability_bins,
+    share_quantiles,
+)
 
 
 def overconfident(seed=0, n=300, classes=4, factor=8.0, noise=0.1):
@@ -107,6 +113,27 @@ def test_it_recovers_the_temperature_and_the_noise():
     calibration = Calibration().fit(scores, labels)
     assert float(calibration.inverse_temperature) == pytest.approx(1 / 8, rel=0.1)
     assert float(calibration.uniform_share) == pytest.approx(0.2, abs=0.03)
+
+
+@pytest.mark.parametrize(("n", "noise"), [(30, 0.0), (30, 0.3), (200, 0.1)])
+def test_the_quantiles_of_the_share_are_those_of_its_posterior(n, noise):
+    """The likelihood on a fine and wide grid of u and beta, sample by sample."""
+    scores, labels = overconfident(n=n, noise=noise)
+    margins = []
+    for row, label in zip(scores, labels, strict=True):
+        margins.append(abs(row[label] - max(score for c, score in enumerate(row) if c != label)))
+    prior = 10 / np.median(margins)
+    shares = np.linspace(0.001, 0.989, 150)
+    mass = np.zeros(150)
+    for beta in prior * np.exp(np.linspace(-5, 3, 60)):
+        likelihood = np.ones(150)
+        for row, label in zip(scores, labels, strict=True):
+            likelihood *= 2.5 * ((1 - shares) * scipy.special.softmax(beta * row)[label] + shares / 4)
+        mass += likelihood / (beta / prior + prior / beta)
+    below = np.cumsum(mass) / mass.sum()
+    found = share_quantiles(scores, labels, (0.025, 0.5, 0.975))
+    expected = [shares[np.searchsorted(below, level)] for level in (0.025, 0.5, 0.975)]
+    np.testing.assert_allclose(found, expected, atol=0.02)
 
 
 def test_confidence_becomes_accuracy():

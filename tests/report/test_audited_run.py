@@ -24,7 +24,7 @@ def test_a_run_on_all_samples_names_them_by_their_parts(tmp_path):
     assert {part for part, known in zip(run.parts, run.audit.from_training, strict=True) if known} == {"train", "val"}
     assert "val 0" in run.names
     [note] = run.notes
-    assert "agrees with only 67.5 % of the test labels" in note
+    assert "agrees with only 67.5 % of the labels that it was not trained on" in note
 
 
 @pytest.mark.parametrize("settings", [{"subclasses": 2, "cluster_on": "inputs"}, {"objective": "cce"}])
@@ -33,3 +33,18 @@ def test_margins_are_those_of_classes_whatever_the_objective(tmp_path, settings)
     assert run.audit.from_training.sum() == run.parts.count("train")
     assert (run.audit.margins > 0).mean() > 0.8
     assert (run.audit.distances is None) == ("objective" in settings)
+
+
+def test_a_test_set_with_better_labels_is_judged_on_its_own(tmp_path):
+    """The noise is in the training and validation sets only."""
+    data = row_set(tmp_path / "rows.npz", ("a", "b"), train=600, test=200, features=60)
+    clean, noisy = (
+        audit_run(train_run(tmp_path / f"run-{noise}", data, epochs=5, label_noise=noise)) for noise in (0.0, 0.3)
+    )
+    low, high = clean.audit.mistakes_range
+    assert low <= clean.audit.mistakes <= high < 60
+    low, high = noisy.audit.mistakes_range
+    # Of 1,200 labels.
+    assert low <= 360 <= high
+    assert f"about {noisy.audit.mistakes} of 1,600 labels" in noisy.estimate
+    assert f"(95 % interval: {low} to {high})" in noisy.estimate

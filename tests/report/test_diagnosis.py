@@ -420,6 +420,26 @@ def test_overfitting_by_the_training_batches():
     assert "--flip" not in only(run(accuracies=[0.7] * 6), flip=True).do
 
 
+def test_few_images_that_are_known_by_heart_need_more_to_learn_from():
+    """The photos of a first user: 81 % of the validation images, and a network that separates all training images."""
+    summary_of_70 = {"train_counts": [70, 68, 70, 72, 70]}
+    *epochs, summary = run(accuracies=[None, None, 0.8, None, None, 0.81])
+    automatic = {"network": "fastnet", "optimizer": "muon", "flip": True, "translate": 6, "image_size": 48}
+    finding = only([*epochs, summary | summary_of_70], evaluate_every=3, data="/home/me/photos", **automatic)
+    assert (finding.severity, finding.what) == ("warning", "The network overfits.")
+    assert "more training images (a class has 68 to 72 here)" in finding.do
+    assert "docs/pretrained-features.md" in finding.do
+    for without_effect in ("--patience", "--weight-decay", "--width", "--flip"):
+        assert without_effect not in finding.do
+
+
+def test_a_table_is_not_flipped():
+    finding = only(run(accuracies=[0.7] * 6), data="rows.csv", network="mlp")
+    assert "more training samples" in finding.do
+    assert "a larger --dropout" in finding.do
+    assert "images" not in finding.do
+
+
 def test_fit_of_runs_that_score_only_some_epochs():
     """Runs with automatic settings on few images score every few epochs."""
     scored = {"accuracies": [None, 0.6, None, 0.7, None, 0.7]}

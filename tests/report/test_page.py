@@ -12,8 +12,9 @@ import pytest
 from PIL import Image
 from trained_runs import HOSTILE, image_set, row_set, train_run
 
-from deeplda.errors import InputError
-from deeplda.report.comparison_page import check_comparable, comparison_page
+from deeplda.formatting import percent
+from deeplda.report.analysis import class_scores
+from deeplda.report.comparison_page import comparison_page
 from deeplda.report.configurations import configurations
 from deeplda.report.diagnosis import diagnose
 from deeplda.report.page import run_page
@@ -40,6 +41,12 @@ class Page(HTMLParser):
 
     def all(self, tag):
         return [attributes for name, attributes in self.tags if name == tag]
+
+
+def page_data(page):
+    """Return the JSON that the scripts of a page read."""
+    (block,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
+    return json.loads(block)
 
 
 @pytest.fixture(scope="module")
@@ -120,8 +127,7 @@ def test_hostile_names_are_text(which, request):
 
 
 def test_the_data_is_whole(markup):
-    (block,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', markup, re.S)
-    data = json.loads(block)
+    data = page_data(markup)
     assert data["classes"] == list(HOSTILE)
     assert len(data["runs"]) == len(data["samples"]) == 1
 
@@ -219,17 +225,40 @@ def test_cross_entropy_says_what_its_axes_are(home):
 
 
 def test_a_comparison_has_each_run_once_and_shared_images_once(comparison):
-    (block,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', comparison, re.S)
-    data = json.loads(block)
+    data = page_data(comparison)
     assert [run["samples"] for run in data["runs"]] == [0, 0]
     assert len(data["samples"]) == 1
     assert comparison.count('class="scatter"') == 2
     assert "objective cce, epochs 1" in comparison
 
 
-def test_runs_on_other_classes_are_not_compared(home):
-    with pytest.raises(InputError, match="different classes"):
-        check_comparable([read_record(home / "lda"), read_record(home / "rows")])
+def test_runs_with_different_classes_are_compared_class_by_class(tmp_path):
+    names = {"one": ("a", "b", "c"), "two": ("d", "c", "b")}
+    for run, classes in names.items():
+        train_run(tmp_path / run, row_set(tmp_path / f"{run}.npz", classes))
+    groups = configurations([read_record(tmp_path / run) for run in names])
+    drawn = inspect_runs([group.runs[0] for group in groups], points=40)
+    page = comparison_page("Both", groups, drawn)
+    data = page_data(page)
+    assert sorted(data["classes"]) == ["a", "b", "c", "d"]
+    for run, packed in zip(drawn, data["runs"], strict=True):
+        for kind in ("labels", "decided"):
+            shown = np.frombuffer(base64.b64decode(packed[kind]), "<u2")
+            assert [data["classes"][c] for c in shown] == [run.class_names[c] for c in getattr(run, kind)]
+    assert "do not compare their accuracies" in Page(page).text
+    (table,) = re.findall(r'<section id="classes".*?<tbody>(.*?)</tbody>', page, re.S)
+    shown = [
+        [re.sub("<.*?>", "", cell) for cell in re.findall(r"<t[hd].*?</t[hd]>", row)] for row in table.split("<tr>")
+    ]
+    recalls = {name: row for name, *row in filter(None, shown)}
+    assert recalls.keys() == {"a", "b", "c", "d"}
+    for place, group in enumerate(groups):
+        (run,) = group.runs
+        known = {
+            name: percent(scores.recall, 1)
+            for name, scores in zip(run.class_names, class_scores(run.scores.confusion), strict=True)
+        }
+        assert {name: row[place] for name, row in recalls.items()} == dict.fromkeys(recalls, "none") | known
 
 
 def photo_folder(folder):

@@ -5,8 +5,10 @@ import pytest
 import torch
 
 from deeplda.data import load_data
+from deeplda.model import Model
 from deeplda.training import pace
 from deeplda.training.config import RunConfig
+from deeplda.training.evaluation import unwatched
 from deeplda.training.trainee import Classifier, build_trainee
 
 SMALL = RunConfig(width=0.1, batch_size=100)
@@ -48,4 +50,27 @@ def test_an_epoch_has_its_steps_and_its_share_of_validation(evaluate_every):
     longer = pace.seconds_of_epoch(0.2, config, data) - pace.seconds_of_epoch(0.1, config, data)
     scored = (len(data.train) + len(data.val)) / 100 / 3 / evaluate_every
     assert longer == pytest.approx(0.1 * (steps + scored))
-    assert pace.seconds_at_end(1.0, SMALL, data) > len(data.train) / 100 / 3
+
+
+@pytest.mark.parametrize(("tta", "passes"), [(None, 2), ("mirror", 4), ("views", 8)])
+def test_the_end_applies_the_network_to_all_samples(monkeypatch, tta, passes):
+    """To the training set once, and to the others to calibrate, to score and to show them."""
+    data = load_data("digits")
+    config = SMALL.model_copy(update={"tta": tta})
+    longer = pace.seconds_at_end(0.2, config, data) - pace.seconds_at_end(0.1, config, data)
+    expected = len(data.train) + passes * (len(data.val) + len(data.test))
+    assert longer == pytest.approx(0.1 * expected / 100 / 3)
+    # A pass over n samples is n / 100 / 3 steps. This counts the samples that a run and its report embed.
+    seen = []
+    batches = Model._batches
+
+    def counted(self, compute, inputs, *given, **options):
+        views = {None: 1, "mirror": 2, "views": 6}[options.get("tta")]
+        seen.append(views * len(inputs))
+        return batches(self, compute, inputs, *given, **options)
+
+    monkeypatch.setattr(Model, "_batches", counted)
+    trainee = build_trainee(config, data)
+    trainee.finish(data, unwatched)
+    trainee.score(data, unwatched)
+    assert expected - len(data.test) == sum(seen)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from deeplda.cli.shared_options import DataDir, Device, FinishedRun, Json, OwnNetwork, flag
 from deeplda.errors import InputError
-from deeplda.formatting import counted
 from deeplda.printing import as_csv, say, say_json, say_lines
 
 if TYPE_CHECKING:
@@ -71,6 +70,7 @@ def _as_json(run: AuditedRun) -> dict[str, object]:
     return {
         "margins_from_training": bool(audit.from_training.any()),
         "estimated_mistakes": audit.mistakes,
+        "estimated_mistakes_range": audit.mistakes_range,
         "samples": run.rows(),
         "duplicates": [[run.names[i], run.names[j]] for i, j in audit.duplicates],
         "outliers": [run.names[place] for place in audit.outliers.tolist()],
@@ -80,7 +80,7 @@ def _as_json(run: AuditedRun) -> dict[str, object]:
 def _print(run: AuditedRun) -> None:
     """Print the most likely mistakes, near-duplicates and outliers as tables."""
     audit = run.audit
-    say(f"about {audit.mistakes:,} of {counted(len(run.names), 'label')} are estimated to be wrong")
+    say(run.estimate)
     columns: tuple[str, ...] = ("sample", "part", "given", "suggested", "margin")
     _print_rows(run, "most likely wrong labels", audit.order[:_MOST_SUSPECTS].tolist(), columns)
     lower = [min(pair, key=lambda place: audit.margins[place]) for pair in audit.duplicates]

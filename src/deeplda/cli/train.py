@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +28,7 @@ from deeplda.user_code import code_options, is_code, require_named
 
 if TYPE_CHECKING:
     from deeplda.data.dataset import Data
+    from deeplda.report.diagnosis import Finding
     from deeplda.training.loggers import LoggerBuilder
     from deeplda.training.metrics import SummaryRow
     from deeplda.training.parallel import World
@@ -180,7 +182,7 @@ def _train(
         try:
             return run_to_end(settings, folder, progress, stop, world=world, new_id=choice.new_id, complete=complete)
         except StoppedError as error:
-            command = f"deeplda train --resume --run {folder}{code_options(dict(settings))}"
+            command = f"deeplda train --resume --run {shlex.quote(str(folder))}{code_options(dict(settings))}"
             raise StoppedError(f"{error}; to resume: {command}") from None
 
 
@@ -210,9 +212,31 @@ def _print_summary(folder: Path, summary: SummaryRow, settings: RunConfig) -> No
     compute = f", {flops(summary.flops)}" if summary.flops else ""
     chosen = f"selected epoch {summary.best_epoch} of {summary.epochs} ({reason}); {duration(summary.seconds)}{compute}"
     say(chosen if summary.epochs else "the predictors were fitted without training")
+    findings = _findings(folder, settings)
+    for finding in findings:
+        say(f"{finding.severity}: {finding.what}")
     say(f"the run is in {folder}, and its report is {folder / 'report.html'}; next:")
-    say(f"  deeplda evaluate {folder}{code_options(dict(settings), ('data', 'network'))}")
+    for command, purpose in _next_commands(folder, settings, has_findings=bool(findings)).items():
+        say(f"  {command}    {purpose}")
+
+
+def _findings(folder: Path, settings: RunConfig) -> list[Finding]:
+    """Return what `deeplda doctor` finds wrong with a run."""
+    from deeplda.report.diagnosis import diagnose
+    from deeplda.training.run_folder import read_metrics
+
+    return [finding for finding in diagnose(read_metrics(folder), settings) if finding.severity != "good"]
+
+
+def _next_commands(folder: Path, settings: RunConfig, *, has_findings: bool) -> dict[str, str]:
+    """Return the commands that a user needs after a training, with their purpose."""
+    run, network = shlex.quote(str(folder)), code_options(dict(settings), ("network",))
+    # The command line names code for the data by an option here, not by an argument.
+    data = f" --data {settings.data}" if is_code(settings.data) else ""
     files = "NEW-ROWS.csv --csv" if table_format(settings.data) else "FILES-OR-FOLDERS..."
-    say(f"  deeplda predict {folder} {files}{code_options(dict(settings), ('network',))}")
-    if not is_code(settings.data):
-        say(f"  deeplda audit {folder}{code_options(dict(settings), ('network',))}    to find wrong labels")
+    found = {f"deeplda doctor {run}": "what to do about the warnings"} if has_findings else {}
+    found[f"deeplda report {run} --open{network}{data}"] = "to see the mistakes and the classes"
+    found[f"deeplda predict {run} {files}{network}"] = "to classify"
+    if not data:
+        found[f"deeplda audit {run} --open{network}"] = "to find wrong labels"
+    return found

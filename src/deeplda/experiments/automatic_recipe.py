@@ -13,13 +13,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from deeplda.data.dataset import Data
+from deeplda.data.dataset import TEST_SHARE, VAL_SHARE, Data
 from deeplda.data.sources import outline_images
 from deeplda.experiments.recipes import read_recipe
 from deeplda.networks.fastnet import FastNet
 from deeplda.training.conditions import FEWEST_STEPS
 from deeplda.training.config import RunConfig, merged
-from deeplda.training.pace import seconds_at_end, seconds_of_epoch, seconds_of_step
+from deeplda.training.pace import scoring_share, seconds_at_end, seconds_of_epoch, seconds_of_step
 from deeplda.training.parallel import ALONE, World
 from deeplda.training.table_settings import SAMPLES_PER_SCORE
 
@@ -36,6 +36,9 @@ _SMALLEST_BATCH, _LARGEST_BATCH, _PER_CLASS = 64, 1_000, 5
 _FEWEST_SAMPLES = 20_000
 # More steps hardly help, unless they are fewer than this many epochs.
 _MOST_STEPS, _MOST_EPOCHS = 1_000, 20
+# Scoring takes at most this fraction of the time of the steps: with up to 5,000 images, it would take 0.4 of it if it
+# came after every epoch.
+_MOST_SCORING = 0.15
 # Steps of a run in a sweep.
 _SWEEP_STEPS = 300
 
@@ -97,8 +100,14 @@ def settings_for(sizes: NDArray[np.int64], images: int, classes: int) -> dict[st
         "width": _WIDTH_OF_MANY if many else _WIDTH,
         "batch_size": max(batch, _PER_CLASS * classes),
         "translate": round(side * (_SHIFT_OF_MANY if many else _SHIFT)),
-        "evaluate_every": math.ceil(SAMPLES_PER_SCORE / images),
+        "evaluate_every": _epochs_between_scores(images),
     }
+
+
+def _epochs_between_scores(images: int) -> int:
+    validation = round(images * VAL_SHARE / (1 - VAL_SHARE - TEST_SHARE))
+    costly = math.ceil(scoring_share(images, validation) / _MOST_SCORING)
+    return max(costly, math.ceil(SAMPLES_PER_SCORE / images))
 
 
 def epochs_between(images: int, batch_size: int) -> tuple[int, int]:

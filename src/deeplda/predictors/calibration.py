@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -20,6 +21,10 @@ _TRIED = np.log(2.0) * np.arange(-24, 25)
 # Larger values would leave almost nothing of the scores, which still have to order the classes.
 _LARGEST_SHARE = 0.99
 _SHARE_DIGITS = 1e-12
+# The posterior of u is computed for these values, which are denser near 0, and for inverse temperatures up to 64 times
+# smaller and larger than the best one.
+_SHARES = _LARGEST_SHARE * np.square((np.arange(200) + 0.5) / 200)
+_AROUND = np.log(2.0) * np.linspace(-6, 6, 49)
 # Probabilities that underflow are raised to this, whose logarithm and inverse are finite.
 _LEAST = 1e-300
 _BINS = 15
@@ -158,6 +163,33 @@ def _best_share(sharpened: Floats, weights: Floats, classes: int) -> float:
     if slope(_LARGEST_SHARE) >= 0:
         return _LARGEST_SHARE
     return float(brentq(slope, 0.0, _LARGEST_SHARE, xtol=_SHARE_DIGITS))
+
+
+def share_quantiles(scores: Floats, labels: Integers, levels: Sequence[float]) -> Floats:
+    """Return quantiles of the share u of a `Calibration`, given scores (n, C) and labels (n,) outside the training set.
+
+    They are those of its posterior, with a uniform prior of u from 0 to 0.99, the prior of beta that `fit` has, and no
+    assumed mistake.
+    """
+    scores, labels = _checked(scores, labels)
+    if len(labels) == 0:
+        return np.quantile(_SHARES, levels)
+    (samples, classes), rows = scores.shape, np.arange(len(labels))
+    scores = scores - scores.max(1, keepdims=True)
+    others = scores.copy()
+    others[rows, labels] = -np.inf
+    unit = _unit(np.abs(scores[rows, labels] - others.max(1)), np.ones(samples))
+    best = np.log(_fitted(scores, labels, np.ones(samples))[0] * unit)
+    # The values of u are the closer to each other, the smaller its root is.
+    posterior = np.zeros((len(_AROUND), len(_SHARES))) + 0.5 * np.log(_SHARES)
+    for row, logarithm in zip(posterior, best + _AROUND, strict=True):
+        logits = np.exp(logarithm) * (scores / unit)
+        own = np.exp(logits[rows, labels]) / np.exp(logits).sum(1)
+        # The same probabilities for all values of u at once would take much memory.
+        row += [np.log((1 - u) * own + u / classes).sum() for u in _SHARES]
+        row -= np.logaddexp(logarithm, -logarithm)
+    weights = np.exp(posterior - posterior.max()).sum(0)
+    return np.interp(levels, (np.cumsum(weights) - weights / 2) / weights.sum(), _SHARES)
 
 
 def log_loss(log_probabilities: Floats, labels: Integers) -> float:

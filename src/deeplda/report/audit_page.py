@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from deeplda.data.corrections import ACCEPTED, REJECTED
-from deeplda.formatting import counted
 from deeplda.printing import as_csv
 from deeplda.report import wording
 from deeplda.report.audited_run import COLUMNS, AuditedRun
@@ -40,7 +39,7 @@ def audit_page(run: AuditedRun) -> str:
     before = [column for column in COLUMNS if column != "decision"]
     lines = as_csv(before, [run.row(place) for place in shown]).splitlines()
     data = {"header": f"{lines[0]},decision", "rows": dict(zip(map(str, shown), lines[1:], strict=True))}
-    subtitle = f"About {audit.mistakes:,} of {counted(len(run.names), 'label')} are estimated to be wrong"
+    subtitle = run.estimate[0].upper() + run.estimate[1:]
     return document(
         f"{name}: audit",
         data,

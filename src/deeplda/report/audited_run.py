@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from deeplda.audit import Audit, wrong_share
+from deeplda.audit import Audit, wrong_counts, wrong_share
 from deeplda.data import Data
 from deeplda.data.corrections import has_decisions, sample_names
 from deeplda.data.dataset import Inputs, joined
 from deeplda.data.splitting import PARTS
 from deeplda.errors import InputError
-from deeplda.formatting import percent
+from deeplda.formatting import counted, percent
 from deeplda.loading import load
 from deeplda.model import Model, ModelCard
 from deeplda.output_folder import OutputFolder
@@ -26,7 +26,7 @@ from deeplda.training.preparation import read_data
 from deeplda.training.run_folder import read_margins, split_of, started_on
 
 CSV_FILE, PAGE_FILE = "audit.csv", "audit.html"
-# A model that agrees with fewer labels than this takes its own mistakes for wrong labels.
+# If a model agrees with fewer labels than this, its own mistakes are many of the first samples.
 _RELIABLE = 0.9
 COLUMNS = ("sample", "part", "given", "suggested", "margin", "distance", "duplicate_of", "decision")
 
@@ -73,6 +73,13 @@ class AuditedRun:
         return [self.row(place) for place in self.audit.order.tolist()]
 
     @property
+    def estimate(self) -> str:
+        """Say how many labels are wrong."""
+        low, high = self.audit.mistakes_range
+        found = f"about {self.audit.mistakes:,} of {counted(len(self.names), 'label')} are estimated to be wrong"
+        return f"{found} (95 % interval: {low:,} to {high:,})"
+
+    @property
     def rule(self) -> str:
         """Describe in a sentence where the margins come from."""
         if not self.audit.from_training.any():
@@ -105,11 +112,11 @@ def audit_run(
     samples = joined(*sets.values())
     margins, notes = _margins(record, data)
     found = model.audit(samples.inputs, np.asarray(model.class_names)[samples.labels], margins=margins)
-    mistakes, doubts = _mistakes(record, model, data)
+    mistakes, mistakes_range, doubts = _mistakes(record, model, data)
     return AuditedRun(
         record=record,
         card=model.card,
-        audit=replace(found, mistakes=mistakes),
+        audit=replace(found, mistakes=mistakes, mistakes_range=mistakes_range),
         names=tuple(name for part in PARTS for name in sample_names(sets[part], part)),
         parts=tuple(name for name in PARTS for _ in range(len(sets[name]))),
         inputs=samples.inputs,
@@ -126,24 +133,26 @@ def _data_of_run(config: RunConfig, folder: Path) -> Data:
         return read_data(config, split)
 
 
-def _mistakes(record: RunRecord, model: Model, data: Data) -> tuple[int, list[str]]:
-    """Return the estimated number of wrong labels in all sets, and notes about it.
+def _mistakes(record: RunRecord, model: Model, data: Data) -> tuple[int, tuple[int, int], list[str]]:
+    """Return the estimated number of wrong labels in all sets, its 95 % interval, and notes about it.
 
-    The validation set, unless the run was trained on it, stands for the training set. The test set may come from
-    elsewhere, so its labels are judged on their own.
+    The samples that the run was not trained on stand for all of them. But the test set may come from elsewhere: if its
+    labels are clearly better or worse than those of the validation set, it is judged on its own.
     """
-    shares, agreements = {}, {}
-    for name, part in (("validation", data.val), ("test", data.test)):
-        probabilities = model.predict_proba(part.inputs)
-        shares[name] = wrong_share(probabilities, part.labels)
-        agreements[name] = float((probabilities.argmax(1) == part.labels).mean()) if len(part) else 1.0
-    judged = "test" if record.config.train_on_all else "validation"
-    doubts = [
-        f"the model agrees with only {percent(agreements[judged], 1)} of the {judged} labels, so the estimated number "
-        "of wrong labels is probably too high"
-    ]
-    mistakes = shares[judged] * (len(data.train) + len(data.val)) + shares["test"] * len(data.test)
-    return round(mistakes), doubts if agreements[judged] < _RELIABLE else []
+    judged = (data.test,) if record.config.train_on_all else (data.val, data.test)
+    scores, labels = [model.decision_function(part.inputs) for part in judged], [part.labels for part in judged]
+    shares = [wrong_share(*both) for both in zip(scores, labels, strict=True)]
+    every_score, every_label = np.concatenate(scores), np.concatenate(labels)
+    if max(share.low for share in shares) > min(share.high for share in shares):
+        sets = [(shares[0], len(data.train) + len(data.val)), (shares[1], len(data.test))]
+    else:
+        sets = [(wrong_share(every_score, every_label), len(data.train) + len(data.val) + len(data.test))]
+    agreement = float((every_score.argmax(1) == every_label).mean())
+    doubt = (
+        f"the model agrees with only {percent(agreement, 1)} of the labels that it was not trained on, so many of the "
+        "first samples are its own mistakes"
+    )
+    return *wrong_counts(*sets), [doubt] if agreement < _RELIABLE else []
 
 
 def _margins(record: RunRecord, data: Data) -> tuple[NDArray[np.float64], list[str]]:

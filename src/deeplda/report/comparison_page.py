@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 
-from deeplda.errors import InputError
+import numpy as np
+
 from deeplda.formatting import Spread, counted, duration, percent
 from deeplda.report import plot_data, wording
 from deeplda.report.analysis import ClassScores, class_scores
@@ -35,31 +37,30 @@ _STRIP = 120, 16
 _CHOOSE = "Choose by validation accuracy; the test accuracy only assesses the choice."
 
 
-def check_comparable(records: Sequence[RunRecord]) -> None:
-    """Raise InputError if the runs do not have the same classes."""
-    for record in records[1:]:
-        if record.class_names != records[0].class_names:
-            what = f"{records[0].path} and {record.path} have different classes"
-            raise InputError(f"{what}: compare runs on the same data set")
+def all_classes(records: Sequence[RunRecord]) -> tuple[str, ...]:
+    """Return the classes of all runs, in the order in which they first appear."""
+    return tuple(dict.fromkeys(name for record in records for name in record.class_names))
 
 
 def comparison_page(title: str, groups: Sequence[Configuration], drawn: Sequence[InspectedRun]) -> str:
     """Return a page that compares configurations.
 
-    `drawn` contains the best run of each of the first configurations, whose embeddings are shown, or nothing.
+    `drawn` contains the best run of each of the first configurations, whose embeddings are shown, or nothing. The runs
+    may have different classes, which are matched by their names.
     """
     records = [run for group in groups for run in group.runs]
+    classes = all_classes(records)
     data = ", ".join(sorted({wording.data_name(record.config) for record in records}))
     repeated = len(records) > len(groups)
     return document(
         title,
-        _page_data(records[0].class_names, drawn),
+        _page_data(classes, drawn),
         header(title, f"{counted(len(records), 'run')} on {data}"),
         _configurations(groups, configuration_settings(records)) if repeated else (),
-        _runs(groups, wording.differing_settings(records)),
+        _runs(groups, wording.differing_settings(records), classes),
         _curves(groups[:MOST_DRAWN]),
-        _embeddings(groups, drawn) if drawn else (),
-        _recalls(groups[:MOST_DRAWN]),
+        _embeddings(groups, drawn, classes) if drawn else (),
+        _recalls(groups[:MOST_DRAWN], classes),
     )
 
 
@@ -120,9 +121,16 @@ def _headings(settings: Sequence[str]) -> list[str]:
     return [name.replace("_", " ") for name in settings]
 
 
-def _runs(groups: Sequence[Configuration], settings: Sequence[str]) -> Html:
+def _runs(groups: Sequence[Configuration], settings: Sequence[str], classes: Sequence[str]) -> Html:
     differ = ", ".join(_headings(settings)) or "nothing but their folder"
-    lead = f"The runs differ in {differ}. {_CHOOSE}"
+    lead = f"The runs differ in {differ}. "
+    if any(len(run.class_names) < len(classes) for group in groups for run in group.runs):
+        lead += (
+            "They have different classes, so do not compare their accuracies: more classes are harder to tell apart. "
+            "Compare the recall of each class below."
+        )
+    else:
+        lead += _CHOOSE
     rows = []
     for place, record in ((place, run) for place, group in enumerate(groups) for run in group.runs):
         summary, deciding = record.summary, next(iter(record.scores.predictors.values()))
@@ -176,7 +184,7 @@ def _curves(groups: Sequence[Configuration]) -> Html:
     return section("training", "Training", lead, element("ul", key, class_="key"), drawings)
 
 
-def _embeddings(groups: Sequence[Configuration], drawn: Sequence[InspectedRun]) -> Html:
+def _embeddings(groups: Sequence[Configuration], drawn: Sequence[InspectedRun], classes: Sequence[str]) -> Html:
     best = "the best run of each configuration" if any(len(group.runs) > 1 for group in groups) else "one run"
     some = "" if len(drawn) == len(groups) else f"Only the first {len(drawn)} of {len(groups)} are shown. "
     lead = (
@@ -187,21 +195,27 @@ def _embeddings(groups: Sequence[Configuration], drawn: Sequence[InspectedRun]) 
     axes = [axis.partition(" (")[0] for axis in most[: plot_data.MOST_AXES]]
     plots = [scatter(i, element("figcaption", swatch(i), " ", groups[i].name)) for i in range(len(drawn))]
     side_by_side = element("div", plots, class_="side-by-side")
-    return section("embedding", "Embeddings", lead, plot_controls(axes), legend(drawn[0].class_names), side_by_side)
+    return section("embedding", "Embeddings", lead, plot_controls(axes), legend(classes), side_by_side)
 
 
-def _recalls(groups: Sequence[Configuration]) -> Html:
+def _recalls(groups: Sequence[Configuration], classes: Sequence[str]) -> Html:
     """Return the recall of each class, averaged over the seeds of each configuration, the worst class first."""
-    recalls = [[class_scores(run.scores.confusion) for run in group.runs] for group in groups]
+    recalls = [
+        [dict(zip(run.class_names, class_scores(run.scores.confusion), strict=True)) for run in group.runs]
+        for group in groups
+    ]
 
-    def mean_recall(of_runs: Sequence[Sequence[ClassScores]], place: int) -> float | None:
-        found = [recall for scores in of_runs if (recall := scores[place].recall) is not None]
-        return fmean(found) if found else None
+    def mean_recall(of_runs: Sequence[Mapping[str, ClassScores]], name: str) -> float | None:
+        found = [scores[name].recall for scores in of_runs if name in scores]
+        known = [recall for recall in found if recall is not None]
+        return fmean(known) if known else None
 
-    names = groups[0].runs[0].class_names
-    table = {c: [mean_recall(of_runs, c) for of_runs in recalls] for c in range(len(names))}
-    order = sorted(table, key=lambda c: fmean([1.0 if recall is None else recall for recall in table[c]]))
-    rows = [[Cell(marked(c, names[c]), names[c]), *(share_cell(recall, 1) for recall in table[c])] for c in order]
+    table = {name: [mean_recall(of_runs, name) for of_runs in recalls] for name in classes}
+    order = sorted(table, key=lambda name: fmean([1.0 if recall is None else recall for recall in table[name]]))
+    place = {name: c for c, name in enumerate(classes)}
+    rows = [
+        [Cell(marked(place[name], name), name), *(share_cell(recall, 1) for recall in table[name])] for name in order
+    ]
     lead = (
         "Recall is the fraction of a class's samples that were predicted correctly, here the mean over the runs of "
         "each configuration. The worst classes come first."
@@ -212,6 +226,7 @@ def _recalls(groups: Sequence[Configuration]) -> Html:
 
 def _page_data(class_names: Sequence[str], drawn: Sequence[InspectedRun]) -> dict[str, object]:
     """Return the plot data for all runs. Runs that show the same samples share the thumbnails."""
+    drawn = [_with_classes(run, class_names) for run in drawn]
     keys = [run.environment.data_fingerprint or str(run.path) for run in drawn]
     shared = list(dict.fromkeys(keys))
     return {
@@ -219,3 +234,9 @@ def _page_data(class_names: Sequence[str], drawn: Sequence[InspectedRun]) -> dic
         "runs": [plot_data.pack_points(run, shared.index(key)) for run, key in zip(drawn, keys, strict=True)],
         "samples": [plot_data.pack_samples(drawn[keys.index(key)]) for key in shared],
     }
+
+
+def _with_classes(run: InspectedRun, class_names: Sequence[str]) -> InspectedRun:
+    """Return a run whose labels and decisions are indices into these class names."""
+    places = np.array([class_names.index(name) for name in run.class_names])
+    return replace(run, labels=places[run.labels], decided=places[run.decided])

@@ -14,6 +14,7 @@ from itertools import pairwise
 from statistics import NormalDist, mean, median
 from typing import Literal
 
+from deeplda.data.table_formats import table_format
 from deeplda.formatting import counted, percent
 from deeplda.report.analysis import class_scores
 from deeplda.report.run_history import RunHistory, standard_error
@@ -323,34 +324,48 @@ def overfits(run: RunHistory) -> Finding | None:
 
     No training accuracy is logged, so it is estimated from the training batches.
     """
-    if not _validated(run):
+    if _short(run) or not run.validation:
         return None
     training, evidence = _training_accuracy(run)
     best = max(run.validation, key=lambda scores: scores.accuracy)
     epoch, highest = run.scored_epochs[run.validation.index(best)], percent(best.accuracy, 1)
-    late = mean(scores.accuracy for scores in run.validation[-3:])
+    late = mean(scores.accuracy for scores in run.validation[-_FEWEST_EPOCHS:])
+    fell = _validated(run) and best.accuracy - late >= max(0.03, 3 * standard_error(best))
     if training - best.accuracy >= 0.1:
         why = (
             f"{evidence}, so the training samples are well separated, but only {highest} of the validation samples are "
             "classified correctly."
         )
-    elif best.accuracy - late >= max(0.03, 3 * standard_error(best)) and run.separation[-1] > run.separation[epoch - 1]:
+    elif fell and run.separation[-1] > run.separation[epoch - 1]:
         why = (
             f"The validation accuracy was best in epoch {epoch} ({highest}) and averaged {percent(late, 1)} in the "
             "last three scores, while the separation of the training batches improved."
         )
     else:
         return None
+    return _warning("The network overfits.", why, _more_to_learn_from(run))
+
+
+def _more_to_learn_from(run: RunHistory) -> str:
+    """Return what helps a network that knows its training samples but not others. The best epoch is kept anyway."""
     config = run.config
+    rows = table_format(config.data) is not None or config.network in ("mlp", "identity")
+    augmented = config.flip or config.translate > 0
+    images = augmented or config.image_size is not None
+    given, kind = ("", "images") if images else ("for images, ", "samples")
+    counts = run.summary.train_counts if run.summary else None
+    each = f" (a class has {min(counts):,} to {max(counts):,} here)" if counts else ""
+    pretrained = "the features of a network that was trained on many other images, see docs/pretrained-features.md"
     steps = {
-        "more training samples": True,
-        "--flip and --translate 2 for images": not config.flip and not config.translate,
-        f"a larger --weight-decay ({config.weight_decay:g} here)": True,
-        f"a smaller --width ({config.width:g} here)": True,
-        "--patience 5 to stop earlier": config.patience is None,
+        f"more training {kind}{each}": True,
+        f"{given}--flip and --translate 2": not rows and not augmented,
+        f"{given}{pretrained}": not rows,
+        "a larger --dropout": rows,
+        # Muon orthogonalises the steps of the filters, which are most of the network, and does not decay them.
+        f"a larger --weight-decay ({config.weight_decay:g} here)": config.optimizer != "muon",
+        f"a smaller --width ({config.width:g} here)": not rows and config.optimizer != "muon",
     }
-    do = f"These can help: {', '.join(step for step, helps in steps.items() if helps)}."
-    return _warning("The network overfits.", why, do)
+    return f"These can help: {'; '.join(step for step, helps in steps.items() if helps)}."
 
 
 def ended_early(run: RunHistory) -> Finding | None:

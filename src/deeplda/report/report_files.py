@@ -15,7 +15,7 @@ from deeplda.errors import InputError
 from deeplda.model import Model
 from deeplda.output_folder import OutputFolder, write_file
 from deeplda.report.analysis import separated_class
-from deeplda.report.comparison_page import MOST_DRAWN, check_comparable, comparison_page
+from deeplda.report.comparison_page import MOST_DRAWN, comparison_page
 from deeplda.report.configurations import configurations
 from deeplda.report.page import run_page
 from deeplda.report.record import InspectedRun, RunRecord, inspect_run, inspect_runs
@@ -88,9 +88,8 @@ def write_comparison(
 
     With `unused`, nothing is overwritten: if `output` exists, its name is numbered.
 
-    Raises InputError if the runs have different classes, or if a run cannot be inspected.
+    Raises InputError if a run cannot be inspected.
     """
-    check_comparable(records)
     with TerminalProgress().status(f"comparing {len(records)} runs"):
         groups = configurations(records)
         best = [group.runs[0] for group in groups[:MOST_DRAWN]]

@@ -27,6 +27,8 @@ _FORWARD = 1 / 3
 _EPOCH_SECONDS = 0.1
 # Writing the model and the report at the end.
 _END_SECONDS = 5.0
+# The views of an image in each kind of test-time augmentation.
+_VIEWS = {"mirror": 2, "views": 6}
 
 
 def seconds_of_step(config: FitConfig, data: Data, world: World = ALONE) -> float:
@@ -56,19 +58,30 @@ def seconds_of_step(config: FitConfig, data: Data, world: World = ALONE) -> floa
     return world.from_first(median(seconds[1:] or seconds))
 
 
+def scoring_share(train: int, val: int) -> float:
+    """Return how long scoring an epoch takes, relative to its steps, for these numbers of samples."""
+    return _FORWARD * (min(train, FIT_SAMPLES) + val) / train
+
+
 def seconds_of_epoch(step: float, config: FitConfig, data: Data) -> float:
     """Return the estimated duration of an epoch with its share of validation, given that of a step."""
-    steps = math.ceil(len(data.train) / config.batch_size)
-    scored = (min(len(data.train), FIT_SAMPLES) + len(data.val)) / config.evaluate_every
-    return steps * step + scored * _forward(step, config, data) + _EPOCH_SECONDS
+    steps, images = math.ceil(len(data.train) / config.batch_size), len(data.train)
+    scoring = scoring_share(images, len(data.val)) * images * _per_sample(step, config, data)
+    return steps * step + scoring / config.evaluate_every + _EPOCH_SECONDS
 
 
 def seconds_at_end(step: float, config: FitConfig, data: Data) -> float:
-    """Return the estimated time from the last epoch to the report, given the duration of a step."""
-    scored = len(data.train) + 2 * len(data.val) + len(data.test)
-    return scored * _forward(step, config, data) + _END_SECONDS
+    """Return the estimated time from the last epoch to the end of the report, given the duration of a step.
+
+    The predictors are fitted on the training set and calibrated on the validation set; then both other sets are scored,
+    once more for each view of test-time augmentation, and the test set is shown in the report.
+    """
+    held_out = len(data.val) + len(data.test)
+    views = 0 if config.tta is None else _VIEWS[config.tta]
+    scored = len(data.train) + 2 * held_out + views * held_out
+    return _FORWARD * scored * _per_sample(step, config, data) + _END_SECONDS
 
 
-def _forward(step: float, config: FitConfig, data: Data) -> float:
-    """Return the time in which the network is applied to a sample."""
-    return _FORWARD * step / min(config.batch_size, len(data.train))
+def _per_sample(step: float, config: FitConfig, data: Data) -> float:
+    """Return the part of a step's duration that falls to a sample."""
+    return step / min(config.batch_size, len(data.train))

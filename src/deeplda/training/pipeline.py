@@ -79,6 +79,8 @@ def run_to_end(
                 else MemoryRun()
             )
         )
+        if world.first and stages is None:
+            progress.note(f"the run is in {folder}; Ctrl-C stops it, and it can be resumed")
         trained_on, subclasses = data, None
         if config.subclasses != 1:
             # Splitting the classes is a small part of the work, so the first process does it and shares the result.
