@@ -155,7 +155,7 @@ def write_photos(folder: Path, count: int = 400, seed: int = 0, wrong: float = W
 
 
 def photo(shape: str, rng: np.random.Generator) -> Image.Image:
-    """Return an image of a shape; its size, background, clutter, blur, noise and everything else are random."""
+    """Return an image of one of the shapes or a star; its size, background, clutter, blur and all else are random."""
     width, height = rng.integers(72, 400, 2).tolist()
     coarse = rng.integers(0, 256, (*rng.integers(2, 7, 2), 3)).astype(np.uint8)
     image = Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
@@ -165,9 +165,11 @@ def photo(shape: str, rng: np.random.Generator) -> Image.Image:
         drawing.line(ends.tolist(), fill=colour(rng), width=int(rng.integers(1, 5)))
     radius = min(width, height) * rng.uniform(0.15, 0.38)
     x, y = (rng.uniform(radius, side - radius) for side in (width, height))
-    corners = {"circle": 40, "cross": 12, "square": 4, "triangle": 3}[shape]
+    corners = {"circle": 40, "cross": 12, "square": 4, "triangle": 3, "star": 10}[shape]
     turn = rng.uniform(0, 2 * math.pi)
-    radii = [0.45 if shape == "cross" and corner % 3 == 0 else 1.0 for corner in range(corners)]
+    # Every third corner of a cross and every second one of a star points inwards.
+    inwards = {"cross": 3, "star": 2}.get(shape)
+    radii = [0.45 if inwards and corner % inwards == 0 else 1.0 for corner in range(corners)]
     angles = [turn + 2 * math.pi * corner / corners for corner in range(corners)]
     outline = [(x + radius * r * math.cos(a), y + radius * r * math.sin(a)) for r, a in zip(radii, angles, strict=True)]
     drawing.polygon(outline, fill=colour(rng))

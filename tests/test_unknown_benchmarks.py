@@ -19,7 +19,7 @@ def unknown_inputs(monkeypatch):
     import unknown_inputs
 
     yield unknown_inputs
-    for name in ("unknown_inputs", "new_classes"):
+    for name in ("unknown_inputs", "new_classes", "first_run"):
         sys.modules.pop(name, None)
 
 
@@ -92,13 +92,16 @@ def test_grey_images_get_three_channels_of_32_by_32(unknown_inputs):
 
 def test_the_summary_compares_with_the_default(unknown_inputs):
     rows = [
-        {"network": "pillai", "seed": seed, "unknown": "mnist", "rule": rule, "layer": "features", "auc": area}
+        {
+            "network": "pillai", "seed": seed, "unknown": "mnist", "rule": rule, "layer": "features", "auc": area,
+            "accepted": 10 * seed,
+        }
         for rule, areas in (("neighbours", (80, 82, 84)), ("relative", (79, 82, 85)))
         for seed, area in enumerate(areas)
-    ]
+    ]  # fmt: skip
     lines = list(unknown_inputs.summary(rows))
-    assert "82.00   +0.00 ± 0.00 from the default" in lines[0]
-    assert "82.00   +0.00 ± 2.48 from the default" in lines[1]
+    assert "82.00  10.00   +0.00 ± 0.00 from the default" in lines[0]
+    assert "82.00  10.00   +0.00 ± 2.48 from the default" in lines[1]
 
 
 def test_new_classes_are_added_as_the_model_does(new_classes, model):
