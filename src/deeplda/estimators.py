@@ -84,7 +84,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     Samples are feature vectors (n, features), also as a sparse matrix, images (n, channels, height, width), or data
     frames of pandas and other libraries whose frames export Arrow streams. Each feature or channel is standardised
     internally. If there are fewer samples than features, the default network is trained in the space that the samples
-    span. A data frame with categories, texts, dates or missing values is encoded as numbers inside the model, which
+    span. A data frame with categories, strings, dates or missing values is encoded as numbers inside the model, which
     needs the extra `table`; columns that are constant or look like identifiers are left out, with a warning.
 
     Predictions for feature vectors are computed in float64 and in blocks of a fixed size, so the result for a sample is

@@ -104,7 +104,7 @@ def test_other_types_have_no_kind(type_):
         (pa.array(["31.12.2024"]), "date", "column 'x' has the text '31.12.2024', need dates such as 2024-12-31"),
         (pa.array([5]), "date", "column 'x' has values of type int64, need dates"),
         (pa.array([date(2020, 1, 1)]), "number", "column 'x' has values of type date32"),
-        (pa.array([[1]]), "text", "column 'x' has values of type list<.*>, need texts"),
+        (pa.array([[1]]), "text", "column 'x' has values of type list<.*>, need strings"),
         (pa.array(["a\nb" * 999]), "number", r"column 'x' has the text 'a\\nb"),
     ],
 )

@@ -101,7 +101,7 @@ def test_only_dates_with_a_time_of_day_have_a_daily_cycle():
 def test_values_that_cannot_be_encoded_are_left_out():
     found = encoder({"pixels": None, "x": "number"}, {"x": np.array([0.0, 0.5])})
     assert list(found.left_out) == ["pixels"]
-    assert found.left_out_note() == "columns left out: pixels (its values are neither numbers, dates nor texts)"
+    assert found.left_out_note() == "columns left out: pixels (its values are neither numbers, dates nor strings)"
 
 
 def test_a_table_of_useless_columns_is_rejected():
@@ -115,7 +115,7 @@ def test_a_column_of_too_many_texts_does_not_fill_the_memory():
         words = tuple(f"{block} {number}" for number in range(10_000))
         twice = np.repeat(np.arange(10_000), 2)
         statistics.update({"c": Texts(twice, words), "x": np.linspace(0, 1, len(twice))})
-    assert statistics.encoder().left_out["c"] == "it has more than 100,000 different texts"
+    assert statistics.encoder().left_out["c"] == "it has more than 100,000 different strings"
     assert len(statistics._columns["c"]._words) <= 110_000
 
 

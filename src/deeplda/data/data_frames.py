@@ -24,7 +24,7 @@ def is_frame(X: object) -> bool:
 
 
 def needs_encoding(X: Any) -> bool:
-    """Return whether X is a data frame with categories, texts, dates or missing values, not only with numbers."""
+    """Return whether X is a data frame with categories, strings, dates or missing values, not only with numbers."""
     if not is_frame(X):
         return False
     if any(getattr(dtype, "kind", "") in ("M", "m") or str(dtype) == "category" for dtype in getattr(X, "dtypes", ())):
@@ -67,7 +67,7 @@ def encoded_frame(X: object, encoder: TableEncoder) -> NDArray[np.float32]:
 
 def _columns(X: object) -> dict[str, pa.Array]:
     """Return the columns of a data frame as Arrow arrays, without its index."""
-    require("table", "a data frame with categories, texts, dates or missing values")
+    require("table", "a data frame with categories, strings, dates or missing values")
     import pyarrow as pa
 
     try:

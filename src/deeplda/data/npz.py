@@ -157,7 +157,7 @@ def _checked_size(path: Path, archive: zipfile.ZipFile, name: str) -> int:
     shape, _, dtype = read_header(file)
     start = file.tell()
     if dtype.hasobject:
-        what = f"{path}: {name} contains Python objects, like most columns of texts in a data frame"
+        what = f"{path}: {name} contains Python objects, like most string columns of a data frame"
         do = f"write the file again with {name}=np.asarray(...).astype(str)"
         raise InputError(what, need="numbers or strings", do=do)
     if dtype.itemsize == 0:  # a header could declare any number of such items

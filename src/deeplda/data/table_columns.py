@@ -27,7 +27,7 @@ _NEED: dict[Kind, str] = {
     "number": "numbers",
     "boolean": "true or false",
     "date": "dates such as 2024-12-31 or 2024-12-31 23:59:59",
-    "text": "texts",
+    "text": "strings",
     "vector": "lists of numbers",
 }
 # Arrow's errors for a text that is not a number, boolean or date.

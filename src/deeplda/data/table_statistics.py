@@ -74,7 +74,7 @@ class TableStatistics:
         if _UNNAMED.fullmatch(name):
             return "it has no name, like the index of a data frame"
         if name not in self._columns:
-            return "its values are neither numbers, dates nor texts"
+            return "its values are neither numbers, dates nor strings"
         statistics = self._columns[name]
         if (
             isinstance(statistics, _NumberStatistics)
@@ -215,7 +215,7 @@ class _TextStatistics:
         if len(self._words) == 1 and not self._missing:
             return _CONSTANT
         if len(self._words) > _MOST_WORDS:
-            return f"it has more than {_MOST_WORDS:,} different texts"
+            return f"it has more than {_MOST_WORDS:,} different strings"
         rare = len(self._words) > max(_ENOUGH, self._count / 2) or not self._categories()
         return _IDENTIFIER if rare else None
 

@@ -1,4 +1,4 @@
-"""The surest mistakes of a run: images with their classes, or rows of numbers."""
+"""The most confident mistakes of a run: images with their classes, or rows of numbers."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def mistakes(run: InspectedRun) -> Html:
     """Return the most confident mistakes or, if there are none, the least confident predictions."""
     places, wrong = run.hardest(_MOST_IMAGES if run.images else _MOST_ROWS)
     some = "" if len(run.labels) == run.sizes["test"] else f" among the {len(run.labels):,} samples shown below"
-    title = "Surest mistakes" if wrong else "Least certain predictions"
+    title = "Most confident mistakes" if wrong else "Least certain predictions"
     lead = f"There are no mistakes{some}. The model was least certain of these predictions."
     if wrong:
         count = "all" if len(places) == wrong else f"{len(places)} of"
         lead = (
             f"The wrong predictions of which the model was most certain: {count} {counted(wrong, 'mistake')}{some}. "
-            "Check the labels of these samples first, because a wrong label looks like a sure mistake."
+            "Check the labels of these samples first, because a wrong label looks like a confident mistake."
         )
     show = _images if run.images else _rows
     return section("hardest", title, lead, show(run, places))
