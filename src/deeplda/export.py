@@ -124,6 +124,7 @@ def export_run(
     verify_all: bool = False,
     data_dir: Path | None = None,
     network: str | None = None,
+    named: str | None = None,
 ) -> Exported:
     """Export the model in a run folder or model folder, by default to model.onnx or model.pt2 next to its weights.
 
@@ -131,6 +132,7 @@ def export_run(
         verify_all: verify on the complete test set instead of 1,000 of its samples.
         data_dir: the folder with the known data sets, if it has moved since training.
         network: needed if the network is your own code, as in `deeplda.load`.
+        named: the data that the user named, which is needed if it is your own code.
 
     Raises InputError if the model cannot be loaded or its network cannot be exported, and VerificationError if the
     graph differs from the model. In these cases, nothing is written.
@@ -141,7 +143,7 @@ def export_run(
         what = f"{file} is a folder" if file.is_dir() else f"{file.parent} does not exist"
         raise InputError(what, need="a file in an existing folder", do="choose another --output")
     model = load(folder, network=network)
-    inputs, description = _samples_for(folder, model, verify_all=verify_all, data_dir=data_dir)
+    inputs, description = _samples_for(folder, model, verify_all=verify_all, data_dir=data_dir, named=named)
     content, verification = _verified_graph(model, inputs, format)
     if output is None and is_run:
         with OutputFolder.open(folder) as run, run.subfolder("model") as subfolder:
@@ -346,10 +348,12 @@ def _pt2_runner(content: bytes) -> Runner:
     return run
 
 
-def _samples_for(folder: Path, model: Model, *, verify_all: bool, data_dir: Path | None) -> tuple[NDArray[Any], str]:
+def _samples_for(
+    folder: Path, model: Model, *, verify_all: bool, data_dir: Path | None, named: str | None
+) -> tuple[NDArray[Any], str]:
     """Return samples to verify on, and a description of them: from the run's data, or random if it cannot be read."""
     try:
-        return _real_samples(folder, model, verify_all=verify_all, data_dir=data_dir)
+        return _real_samples(folder, model, verify_all=verify_all, data_dir=data_dir, named=named)
     except InputError as error:
         if verify_all:
             raise
@@ -358,7 +362,9 @@ def _samples_for(folder: Path, model: Model, *, verify_all: bool, data_dir: Path
         return samples, f"random {kind}, because {error}"
 
 
-def _real_samples(folder: Path, model: Model, *, verify_all: bool, data_dir: Path | None) -> tuple[NDArray[Any], str]:
+def _real_samples(
+    folder: Path, model: Model, *, verify_all: bool, data_dir: Path | None, named: str | None
+) -> tuple[NDArray[Any], str]:
     if not (folder / "run.toml").exists():
         raise InputError(f"{folder} is not a run folder and names no data")
     # Imported here because reading data needs packages that exporting your own model does not.
@@ -368,7 +374,7 @@ def _real_samples(folder: Path, model: Model, *, verify_all: bool, data_dir: Pat
 
     config = RunConfig.read(folder / "run.toml")
     moved = config if data_dir is None else config.model_copy(update={"data_dir": data_dir})
-    data = read_data(moved, split_of(folder))
+    data = read_data(moved, split_of(folder), named=named)
     if data.sample_shape != model.card.sample_shape or data.table != model.card.table:
         raise InputError(f"{config.data} has changed since {folder} was trained: its samples have a different shape")
     name, part = ("test", data.test) if len(data.test) else ("validation", data.val)

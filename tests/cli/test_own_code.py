@@ -15,6 +15,8 @@ from deeplda.training.config import RunConfig
 from deeplda.user_code import code_options, is_code, require_named, short_name
 
 CODE = """
+import os
+import signal
 import numpy as np
 import torch
 from torch import nn
@@ -38,6 +40,9 @@ def vector(outputs, labels):
 
 def constant(outputs, labels):
     return outputs.detach().mean()
+
+def undefined(outputs, labels):
+    return outputs.mean() * float("nan")
 
 class Weighted(nn.Module):
     def __init__(self):
@@ -74,6 +79,11 @@ def seventeen():
     return 17
 
 def needs(path): ...
+
+class Interrupting:
+    def __init__(self, folder, settings): ...
+    def on_epoch(self, row):
+        os.kill(os.getpid(), signal.SIGINT)
 """
 TINY = ("--epochs", "2", "--width", "0.1", "--batch-size", "400", "--quiet", "--json")
 
@@ -130,6 +140,7 @@ def test_a_class_of_torch_is_an_objective(train, tmp_path):
         (("--statistic", "median"), "need one of smallest, wilks, pillai, hotelling, or your own as module.path:name"),
         (("--objective", "own_code:vector"), "returned a tensor of shape (40,), need a 0-d tensor"),
         (("--objective", "own_code:constant"), "returned a tensor without a gradient"),
+        (("--objective", "own_code:undefined"), "returned nan for random outputs, need a finite number"),
         (("--objective", "own_code:Weighted"), "has parameters of its own, which would not be trained"),
         (("--objective", "own_code:Sized"), "cannot be created without arguments"),
         (("--objective", "own_code:np"), "is of type module, need a function of (outputs, labels)"),
@@ -187,6 +198,21 @@ def test_evaluate_scores_the_split_of_the_run_if_its_code_is_named_again(train):
     assert (found["split"], found["n"]) == ("train", 62)
     assert "pass own_code:rows as DATA or --data" in train("report", "own")[2]
     assert train("report", "own", "--data", "own_code:rows")[0] == 0
+    assert "pass own_code:rows as DATA or --data" in train("audit", "own")[2]
+    assert train("audit", "own", "--data", "own_code:rows")[0] == 0
+
+
+def test_an_export_is_verified_on_the_data_of_the_run_if_its_code_is_named_again(train):
+    assert train("train", "own_code:rows", *TINY, "--run", "own")[0] == 0
+    assert "verified on random feature vectors" in train("export", "own", "--format", "torch")[1]
+    found = train("export", "own", "--format", "torch", "--data", "own_code:rows")[1]
+    assert "test samples from own_code:rows" in found
+
+
+def test_the_command_to_resume_names_the_logger(train):
+    code, _, said = train("train", "own_code:rows", *TINY, "--run", "own", "--logger", "own_code:Interrupting")
+    assert code == 130
+    assert said.splitlines()[-1].endswith("--resume --run own own_code:rows --logger own_code:Interrupting")
 
 
 @pytest.mark.parametrize("setting", ["data", "objective", "statistic", "network"])

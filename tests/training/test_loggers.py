@@ -92,10 +92,14 @@ def test_an_object_without_on_epoch_is_rejected(tmp_path):
 
 def test_a_logger_that_takes_other_arguments_is_rejected_before_training(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "odd_loggers.py").write_text("class Odd:\n    def __init__(self): ...\n")
+    silent = "class Silent:\n    def __init__(self, folder, settings): ...\n"
+    (tmp_path / "odd_loggers.py").write_text(f"class Odd:\n    def __init__(self): ...\n{silent}")
     code, _, said = in_this_process(capsys, "train", "--logger", "odd_loggers:Odd")
     assert code == 2
     assert "'odd_loggers:Odd' takes (), need a class or function of (folder, settings)" in said
+    code, _, said = in_this_process(capsys, "train", "--logger", "odd_loggers:Silent")
+    assert code == 2
+    assert "'odd_loggers:Silent' has no method on_epoch(row)" in said
     assert not (tmp_path / "runs").exists()
     with pytest.raises(InputError, match="has no 'Even'"):
         find_logger("odd_loggers:Even")

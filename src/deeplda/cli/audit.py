@@ -6,7 +6,7 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, Annotated
 
-from deeplda.cli.shared_options import DataDir, Device, FinishedRun, Json, OwnNetwork, flag
+from deeplda.cli.shared_options import DataDir, Device, FinishedRun, Json, OwnData, OwnNetwork, flag
 from deeplda.errors import InputError
 from deeplda.printing import as_csv, say, say_json, say_lines
 
@@ -26,6 +26,7 @@ def audit(
     open_: Annotated[bool, flag("Open the page in a browser.", name="--open")] = False,
     data_dir: DataDir = None,
     network: OwnNetwork = None,
+    data: OwnData = None,
     device: Device = "cpu",
     csv_: Annotated[bool, flag("Print all samples as comma-separated values to stdout.", name="--csv")] = False,
     json_: Json = False,
@@ -44,7 +45,7 @@ def audit(
     from deeplda.training.progress import TerminalProgress
 
     with TerminalProgress().status(f"auditing {run}"):
-        found = audit_run(run, data_dir=data_dir, network=network, device=str(pick_device(device)))
+        found = audit_run(run, data_dir=data_dir, network=network, named=data, device=str(pick_device(device)))
         table, page = write_audit(found, audit_page(found))
     for note in found.notes:
         say(f"note: {note}", file=sys.stderr)
@@ -55,9 +56,9 @@ def audit(
     else:
         _print(found)
         say(f"all {len(found.names):,} samples are in {table}, and the first ones in {page}; next:")
-        data = shlex.quote(found.record.config.data)
+        source = shlex.quote(found.record.config.data)
         say(f"  open {page}, decide, and download decisions.csv")
-        say(f"  deeplda train {data} --drop decisions.csv    or    --relabel decisions.csv")
+        say(f"  deeplda train {source} --drop decisions.csv    or    --relabel decisions.csv")
     if open_:
         import webbrowser
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from deeplda.cli.shared_options import DataDir, OutputPath, OwnNetwork, RunOrModel, flag
+from deeplda.cli.shared_options import DataDir, OutputPath, OwnData, OwnNetwork, RunOrModel, flag
 from deeplda.formatting import counted
 from deeplda.printing import say
 
@@ -30,6 +30,7 @@ def export(
     verify_all: Annotated[bool, flag("Verify on the whole test set instead of 1,000 of its samples.")] = False,
     data_dir: DataDir = None,
     network: OwnNetwork = None,
+    data: OwnData = None,
 ) -> None:
     """Export the normalisation, network and predictor as one graph, and verify it on samples of the model's data."""
     from deeplda.export import export_run
@@ -37,7 +38,13 @@ def export(
 
     with TerminalProgress().status(f"exporting {run}"):
         exported = export_run(
-            run, format=format_, output=output, verify_all=verify_all, data_dir=data_dir, network=network
+            run,
+            format=format_,
+            output=output,
+            verify_all=verify_all,
+            data_dir=data_dir,
+            network=network,
+            named=data,
         )
     say(f"verified on {exported.samples}: {_findings(exported.verification)}")
     if exported.table is not None:

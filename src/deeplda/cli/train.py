@@ -110,7 +110,8 @@ def train(
         complete = automatic.completion(folder, progress, world) if choice.settings_are_open else None
         if choice.is_new and settings.network == "identity" and "lam" not in settings.model_fields_set:
             complete = _ridge_choice(progress)
-        finished = _train(choice, progress, world, complete)
+        logging = " --tensorboard" * tensorboard + (f" --logger {logger}" if logger else "")
+        finished = _train(choice, progress, world, complete, logging)
         if not world.first:
             return
     if not (folder / "report.html").exists():
@@ -163,8 +164,13 @@ def _progress(folder: Path, loggers: Sequence[LoggerBuilder], *, silent: bool) -
 
 
 def _train(
-    choice: RunChoice, progress: Progress, world: World, complete: Callable[[RunConfig, Data], RunConfig] | None
+    choice: RunChoice,
+    progress: Progress,
+    world: World,
+    complete: Callable[[RunConfig, Data], RunConfig] | None,
+    logging: str,
 ) -> Finished:
+    """Train a run to its end. If it is stopped, the message has the command to resume it, which ends in `logging`."""
     from deeplda.training.run_folder import summary_row
     from deeplda.training.stopping import STOP_SIGNALS, asked_to_stop
 
@@ -182,7 +188,7 @@ def _train(
         try:
             return run_to_end(settings, folder, progress, stop, world=world, new_id=choice.new_id, complete=complete)
         except StoppedError as error:
-            command = f"deeplda train --resume --run {shlex.quote(str(folder))}{code_options(dict(settings))}"
+            command = f"deeplda train --resume --run {shlex.quote(str(folder))}{code_options(dict(settings))}{logging}"
             raise StoppedError(f"{error}; to resume: {command}") from None
 
 
@@ -237,6 +243,5 @@ def _next_commands(folder: Path, settings: RunConfig, *, has_findings: bool) -> 
     found = {f"deeplda doctor {run}": "what to do about the warnings"} if has_findings else {}
     found[f"deeplda report {run} --open{network}{data}"] = "to see the mistakes and the classes"
     found[f"deeplda predict {run} {files}{network}"] = "to classify"
-    if not data:
-        found[f"deeplda audit {run} --open{network}"] = "to find wrong labels"
+    found[f"deeplda audit {run} --open{network}{data}"] = "to find wrong labels"
     return found

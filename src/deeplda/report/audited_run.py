@@ -92,16 +92,24 @@ class AuditedRun:
 
 
 def audit_run(
-    folder: Path, *, data_dir: Path | None = None, network: str | None = None, device: str = "cpu"
+    folder: Path,
+    *,
+    data_dir: Path | None = None,
+    network: str | None = None,
+    named: str | None = None,
+    device: str = "cpu",
 ) -> AuditedRun:
     """Audit all samples of a finished run.
+
+    Args:
+        named: the data that the user named, as in `read_data`.
 
     Raises InputError if the run is not finished, its model or data cannot be read, or its classes have changed.
     """
     record, model = read_record(folder), load(folder, network=network, device=device)
     update: dict[str, object] = {"train_on_all": False} | ({} if data_dir is None else {"data_dir": data_dir})
     # The names of samples without files depend on the set that they are in, also if the run trained on both.
-    data = _data_of_run(record.config.model_copy(update=update), folder)
+    data = _data_of_run(record.config.model_copy(update=update), folder, named)
     if (data.class_names, data.sample_shape, data.table) != (
         model.class_names,
         model.card.sample_shape,
@@ -124,13 +132,13 @@ def audit_run(
     )
 
 
-def _data_of_run(config: RunConfig, folder: Path) -> Data:
+def _data_of_run(config: RunConfig, folder: Path, named: str | None) -> Data:
     """Return the data that the run was trained on or, if some of its images are gone or others, what is there now."""
     split = split_of(folder)
     try:
-        return read_data(config, split, exact=True)
+        return read_data(config, split, exact=True, named=named)
     except InputError:
-        return read_data(config, split)
+        return read_data(config, split, named=named)
 
 
 def _mistakes(record: RunRecord, model: Model, data: Data) -> tuple[int, tuple[int, int], list[str]]:

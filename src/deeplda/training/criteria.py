@@ -149,7 +149,10 @@ def try_own_code(config: FitConfig, classes: int, outputs: int) -> None:
     features = torch.randn(_TRIED * classes, outputs, generator=generator).requires_grad_()
     name = f"objective {config.objective}" if is_code(config.objective) else f"statistic {config.statistic}"
     try:
-        build_criterion(config).eval()(features, torch.arange(len(features)) % classes).backward()
+        loss = build_criterion(config).eval()(features, torch.arange(len(features)) % classes)
+        if not loss.isfinite():
+            raise ValueError(f"it returned {loss.item()} for random outputs, need a finite number")
+        loss.backward()
     except InputError:
         raise
     except (TypeError, ValueError) as error:

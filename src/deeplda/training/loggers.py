@@ -39,6 +39,8 @@ def find_logger(name: str) -> LoggerBuilder:
         inspect.signature(found).bind(Path(), {})
     except TypeError:
         raise InputError(f"logger {name!r} takes {inspect.signature(found)}, need {need}") from None
+    if inspect.isclass(found) and not callable(getattr(found, "on_epoch", None)):
+        raise InputError(f"logger {name!r} has no method on_epoch(row)")
     return found  # type: ignore[no-any-return]  # the user's code is untyped
 
 
