@@ -186,7 +186,8 @@ def test_images_added_since_the_training_are_left_out(home, tmp_path, capsys):
     (run / "audit.csv").unlink()
     code, shown, error = in_this_process(capsys, "audit", run, "--json")
     assert code == 0
-    assert "ignored: 1 image added" in error
+    assert "with which the run was not started (broken, or added since)" in error
+    assert "ignored: 1 image in" in error
     after = json.loads(shown)
     assert after["margins_from_training"]
     assert after["samples"] == before["samples"]

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -32,6 +33,15 @@ def tags(page):
     parser = Tags()
     parser.feed(page)
     return parser.found
+
+
+def test_the_estimate_and_the_notes_stand_at_the_top(run):
+    page = audit_page(replace(run, notes=("the model is <weak>", "a file is missing")))
+    top = page.partition("<body>")[2].partition("accept")[0]
+    assert run.estimate.startswith("about ")
+    assert run.estimate.replace("about", "About") in top
+    assert "Note: the model is &lt;weak&gt;." in top
+    assert "Note: a file is missing." in top
 
 
 def test_a_card_for_each_suspect_with_its_image(run):

@@ -382,6 +382,14 @@ def test_nothing_moves_with_a_learning_rate_too_small():
     assert "--learning-rate 0.03 (50 here)" in died.do
 
 
+def test_a_run_that_has_only_begun_may_still_make_progress():
+    rows = run(FLAT, accuracies=[0.55, 0.56, 0.54], finished=False)
+    assert [finding.what for finding in findings(rows, epochs=7)] == [
+        "The run is not finished: 3 of 7 epochs are done."
+    ]
+    assert "made no progress" in findings(rows, epochs=6)[0].what
+
+
 @pytest.mark.parametrize(
     "rows",
     [

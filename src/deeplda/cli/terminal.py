@@ -8,7 +8,7 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from deeplda.formatting import percent, wilson_interval
-from deeplda.printing import plain_console
+from deeplda.printing import plain_console, say
 from deeplda.training.metrics import PredictorScores, Scores
 
 # With more classes than this, the confusion matrix does not fit a terminal; --json prints it.
@@ -27,8 +27,10 @@ def print_scores(
 
     `augmented` are the name and scores of test-time augmentation, which are printed below the others.
     """
-    table = Table(title=f"{title}: {scores.n:,} samples", title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0))
-    table.add_column("predictor")
+    # Without edges, the numbers of a perfect model fit into 80 columns.
+    title = f"{title}: {scores.n:,} samples"
+    table = Table(title=title, title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0), show_edge=False)
+    table.add_column("predictor", overflow="fold")
     # The interval is Wilson's, with 95 % confidence; measures of the probabilities are missing in early runs.
     for column in ("accuracy (95 % CI)", "balanced", "AUC", "log loss", "Brier", "ECE"):
         table.add_column(column, justify="right", no_wrap=True)
@@ -38,6 +40,7 @@ def print_scores(
             table.add_row(f"{name} {augmented[0]}", *_cells(augmented[1].predictors[name], scores.n))
     print_table(table)
     if len(class_names) <= _MOST_CLASSES:
+        say("")
         which = next(iter(scores.predictors)) + (" without augmentation" if augmented else "")
         _print_confusion(scores.confusion, class_names, title=f"confusion matrix of {which}, one row per true class")
 

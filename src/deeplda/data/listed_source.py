@@ -141,7 +141,9 @@ def _only_stored(listing: Listing, stored: StoredSplit) -> tuple[Listing, list[s
         raise _not_the_same(listing.folder, f"{counted(len(missing), 'image')} missing, such as {missing[0]}")
     notes = []
     if added := len(listing.files) - len(kept):
-        notes.append(f"ignored: {counted(added, 'image')} added to {listing.folder} after the run was started")
+        # Telling broken images from new ones would take decoding them.
+        what = f"{counted(added, 'image')} in {listing.folder} with which the run was not started"
+        notes.append(f"ignored: {what} (broken, or added since)")
     # In the stored order, because the batches depend on it.
     return replace(listing, files=tuple(kept[file] for file in stored.files)), notes
 

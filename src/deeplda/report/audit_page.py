@@ -40,10 +40,11 @@ def audit_page(run: AuditedRun) -> str:
     lines = as_csv(before, [run.row(place) for place in shown]).splitlines()
     data = {"header": f"{lines[0]},decision", "rows": dict(zip(map(str, shown), lines[1:], strict=True))}
     subtitle = run.estimate[0].upper() + run.estimate[1:]
+    notes = [f"Note: {note}." for note in run.notes]
     return document(
         f"{name}: audit",
         data,
-        header(name, subtitle, element("p", run.rule, class_="lead"), kind="audit"),
+        header(name, subtitle, [element("p", text, class_="lead") for text in (run.rule, *notes)], kind="audit"),
         _controls(len(shown)),
         _suspects(run, sections["suspects"]),
         _duplicates(run, sections["duplicates"]),

@@ -63,6 +63,9 @@ def diagnose(rows: Sequence[Row], config: RunConfig) -> list[Finding]:
     if config.stretches[-1] == 0:
         # The others are about training.
         checks = {small_classes: ()}
+    elif run.summary is None and 2 * len(run.epochs) < config.stretches[-1]:
+        # Some networks begin to learn only after a while.
+        checks = {check: explained for check, explained in checks.items() if check not in _LATE}
     for check, explanations in checks.items():
         if found.keys().isdisjoint(explanations) and (finding := check(run)):
             found[check] = finding
@@ -476,6 +479,8 @@ def _validated(run: RunHistory) -> bool:
 
 _UNTRAINED: tuple[Check, ...] = (few_steps, worse_than_chance, no_progress)
 _NOT_LEARNT: tuple[Check, ...] = (*_UNTRAINED, guessing)
+# These say little about a run that has only begun.
+_LATE: tuple[Check, ...] = (no_progress, guessing, stuck_eigenvalues, class_not_learnt, underfits)
 # A poor fit is reported only if nothing else explains it.
 _NOT_FITTED: tuple[Check, ...] = (*_NOT_LEARNT, unstable, small_batch)
 # The checks for a run with at least one epoch and a finite loss, in this order, each with the checks whose findings
