@@ -131,8 +131,10 @@ def test_the_workflows_test_what_is_promised(metadata):
     targets = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split()
     assert {"lint", "docs", "coverage"} <= set(steps) <= set(targets)
     matrix = yaml.safe_load((folder / "tests.yml").read_text())["jobs"]["test"]["strategy"]["matrix"]
-    assert metadata["Requires-Python"] == f">={matrix['python'][0]}"
-    assert matrix["versions"] == ["lowest-direct", "highest"]
+    lowest = matrix["python"][0]
+    assert metadata["Requires-Python"] == f">={lowest}"
+    assert matrix["versions"] == ["highest"]
+    assert matrix["include"] == [{"python": lowest, "versions": "lowest-direct"}]
 
 
 def test_the_sdist_has_everything_in_a_clone(built):
@@ -144,10 +146,9 @@ def test_the_sdist_has_everything_in_a_clone(built):
 
 
 def test_the_wheel_works_outside_the_repository(built, tmp_path):
-    venv.create(tmp_path / "venv", with_pip=False)
+    venv.create(tmp_path / "venv", with_pip=True)
     python = tmp_path / "venv" / "bin" / "python"
-    run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", "--quiet", built[1],
-        cwd=tmp_path)  # fmt: skip
+    run(python, "-m", "pip", "install", "--no-deps", "--no-index", "--quiet", built[1], cwd=tmp_path)
     # It borrows the dependencies of this environment, but not the editable install: a .pth does not apply others.
     site_packages = next((tmp_path / "venv").glob("lib/python*/site-packages"))
     (site_packages / "dependencies.pth").write_text(

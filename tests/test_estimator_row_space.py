@@ -75,7 +75,7 @@ def test_directions_without_training_samples_are_ignored(wide):
     classifier = DeepLDAClassifier(**FAST).fit(X, y)
     scaled = (X - X.mean(0)) / X.std(0)
     orthogonal = np.random.default_rng(1).normal(size=300)
-    orthogonal -= scaled.T @ np.linalg.lstsq(scaled.T, orthogonal)[0]
+    orthogonal -= scaled.T @ np.linalg.lstsq(scaled.T, orthogonal, rcond=None)[0]
     assert np.abs(orthogonal).max() > 1
     moved = X + orthogonal * X.std(0)
     np.testing.assert_allclose(classifier.transform(moved), classifier.transform(X), atol=1e-8)

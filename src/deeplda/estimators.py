@@ -13,11 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import Tags, check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from deeplda.audit import Audit, audit_samples, class_indices
-from deeplda.classical.class_labels import encode_labels
+from deeplda.classical.class_labels import checked_weights, encode_labels
 from deeplda.core.options import Scatter, StatisticName, check_integer, check_unweighted
 from deeplda.data.dataset import Inputs, Part
 from deeplda.data.mapped_rows import MappedRows, is_mapped
@@ -319,7 +319,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             raise InputError(f"X has shape {inputs.shape}, need {needed}: reshape the samples")
         weights = None
         if sample_weight is not None:
-            weights = _check_sample_weight(sample_weight, inputs, dtype=np.float64, ensure_non_negative=True)
+            weights = checked_weights(sample_weight, inputs)
             inputs, targets, weights = inputs[weights > 0], targets[weights > 0], weights[weights > 0]
         classes, labels = encode_labels(targets)
         if before is not None:

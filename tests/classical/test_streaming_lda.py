@@ -18,6 +18,7 @@ from deeplda.classical.linear_discriminant import LinearDiscriminant
 from deeplda.errors import InputError
 from deeplda.memory import TooLargeError
 from deeplda.predictors import ClassicLDA
+from svd_lda import svd_lda
 
 TABLES = [load_iris, load_wine, load_digits]
 ESTIMATES = {"oas": oas, "ledoit-wolf": ledoit_wolf}
@@ -41,7 +42,7 @@ def test_it_is_scikit_learns_lda(load, with_priors):
     X, y = load(return_X_y=True)
     priors = np.arange(1, y.max() + 2) / np.arange(1, y.max() + 2).sum() if with_priors else None
     ours = StreamingLDA(priors=priors).fit(X, y)
-    theirs = LinearDiscriminantAnalysis(solver="svd", store_covariance=True, priors=priors).fit(X, y)
+    theirs = svd_lda(X, y, store_covariance=True, priors=priors)
     np.testing.assert_allclose(ours.decision_function(X), theirs.decision_function(X), rtol=1e-8, atol=1e-8)
     np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-9)
     np.testing.assert_allclose(np.abs(ours.transform(X)), np.abs(theirs.transform(X)), rtol=1e-8, atol=1e-8)
@@ -64,7 +65,7 @@ def test_it_agrees_with_the_other_solvers(load, solver, shrinkage):
 def test_two_classes_have_one_row_of_weights():
     X, y = load_wine(return_X_y=True)
     X, y = X[y < 2], y[y < 2]
-    ours, theirs = StreamingLDA().fit(X, y), LinearDiscriminantAnalysis().fit(X, y)
+    ours, theirs = StreamingLDA().fit(X, y), svd_lda(X, y)
     assert ours.coef_.shape == (1, 13)
     np.testing.assert_allclose(ours.coef_, theirs.coef_, rtol=1e-8)
     np.testing.assert_allclose(ours.intercept_, theirs.intercept_, rtol=1e-8)
@@ -140,7 +141,7 @@ def test_a_weight_is_a_number_of_repetitions(shrinkage):
     assert weighted.shrinkage_ == pytest.approx(repeated.shrinkage_, rel=1e-10)
     assert weighted.class_count_.tolist() == np.bincount(y, weights).tolist()
     assert_same(weighted, repeated)
-    theirs = LinearDiscriminantAnalysis().fit(X.repeat(weights, axis=0), y.repeat(weights))
+    theirs = svd_lda(X.repeat(weights, axis=0), y.repeat(weights))
     if shrinkage is None:
         np.testing.assert_allclose(weighted.predict_proba(X), theirs.predict_proba(X), atol=1e-9)
 
@@ -156,7 +157,7 @@ def test_weights_have_to_be_usable():
     X, y = load_iris(return_X_y=True)
     with pytest.raises(ValueError, match=r"[Nn]egative"):
         StreamingLDA().fit(X, y, sample_weight=-np.ones(150))
-    with pytest.raises(ValueError, match=r"all sample weights are 0|at least one non-zero"):
+    with pytest.raises(ValueError, match="Sample weights must contain at least one non-zero number"):
         StreamingLDA().partial_fit(X, y, sample_weight=np.zeros(150))
 
 
@@ -209,7 +210,7 @@ def test_sparse_rows_are_made_dense_block_by_block(monkeypatch):
     monkeypatch.setattr(
         scipy.sparse.csr_array, "toarray", lambda self, *a, **k: (blocks.append(self.shape), dense(self, *a, **k))[1]
     )
-    rows = scipy.sparse.random_array((5000, 1000), density=0.01, rng=np.random.default_rng(0), format="csr")
+    rows = scipy.sparse.random_array((5000, 1000), density=0.01, random_state=np.random.default_rng(0), format="csr")
     StreamingLDA(shrinkage=0.1).partial_fit(rows, np.arange(5000) % 3)
     assert sum(n for n, _ in blocks) == 5000
     assert max(n for n, _ in blocks) * 1000 <= 2**20
@@ -288,7 +289,7 @@ def test_fewer_components_are_the_first_ones():
 def test_more_features_than_samples():
     h, y = gaussian_batch(30, 100, 3)
     h[:, 7] = 5.0
-    ours, theirs = StreamingLDA().fit(h, y), LinearDiscriminantAnalysis().fit(h, y)
+    ours, theirs = StreamingLDA().fit(h, y), svd_lda(h, y)
     np.testing.assert_allclose(ours.decision_function(h), theirs.decision_function(h), rtol=1e-6, atol=1e-6)
     assert ours.scalings_.shape == (100, 2)
 
@@ -302,7 +303,7 @@ def test_thousands_of_classes():
     rng = np.random.default_rng(0)
     y = np.arange(6000) % 2000
     X = rng.normal(size=(2000, 8))[y] * 3 + rng.normal(size=(6000, 8)) * 0.1
-    ours, theirs = StreamingLDA().fit(X, y), LinearDiscriminantAnalysis().fit(X, y)
+    ours, theirs = StreamingLDA().fit(X, y), svd_lda(X, y)
     np.testing.assert_allclose(ours.coef_, theirs.coef_, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(np.abs(ours.transform(X)), np.abs(theirs.transform(X)), rtol=1e-6, atol=1e-6)
 
@@ -317,7 +318,7 @@ def test_it_is_as_accurate_as_the_eigen_solver(condition):
         y = np.arange(200) % 2
         X = rng.normal(size=(200, 4)) @ rng.normal(size=(4, 4))
         X[:, 3] = X[:, :3].sum(1) + (rng.normal(size=200) + 6 * y) / condition
-        exact = LinearDiscriminantAnalysis(solver="svd", tol=1e-12).fit(X, y).decision_function(X)
+        exact = svd_lda(X, y, tol=1e-12).decision_function(X)
         found = [lda.fit(X, y).decision_function(X) for lda in solvers]
         errors.append([np.abs(scores - exact).max() / np.abs(exact).max() for scores in found])
         assert ((found[0] > 0) == y).mean() > 0.98

@@ -26,7 +26,7 @@ def test_a_selection_is_like_an_array(array):
     np.testing.assert_array_equal(rows.take(np.array([1, 4]))[1:], copy[[4]])
     assert np.asarray(rows, dtype=np.float64).dtype == np.float64
     with pytest.raises(ValueError, match="without a copy"):
-        np.asarray(rows, copy=False)
+        rows.__array__(copy=False)
 
 
 def test_slices_and_parts_read_nothing_and_indices_read_a_copy(array):

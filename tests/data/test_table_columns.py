@@ -19,7 +19,7 @@ NOON = datetime(1970, 1, 3, 12)
         (pa.array([1, None, -3], pa.int8()), "number", [1, np.nan, -3]),
         (pa.array([2**64 - 1], pa.uint64()), "number", [2.0**64]),
         (pa.array([1.5, np.nan, np.inf]), "number", [1.5, np.nan, np.nan]),
-        (pa.array([0.5, None], pa.float16()), "number", [0.5, np.nan]),
+        (pa.array([np.float16(0.5), None], pa.float16()), "number", [0.5, np.nan]),
         (pa.array([Decimal("1.25"), None]), "number", [1.25, np.nan]),
         (pa.array([timedelta(minutes=1)]), "number", [60]),
         (pa.array([time(0, 1)]), "number", [60]),
@@ -40,7 +40,7 @@ def test_types_have_a_kind_and_numbers(array, kind, expected):
     [
         ("number", ["1", " 2.5 ", "-1e3", "NA", "", "1e400"], [1, 2.5, -1000, np.nan, np.nan, np.nan]),
         ("boolean", ["true", "False", "?", "TRUE"], [1, 0, np.nan, 1]),
-        ("date", ["1970-01-02", "1970-01-03 12:00", "1970-01-03T12:00:00", "null"], [1, 2.5, 2.5, np.nan]),
+        ("date", ["1970-01-02", "1970-01-03 12:00", "1970-01-03T12:00:00", "NaT"], [1, 2.5, 2.5, np.nan]),
         ("date", ["1970-01-03T12:00:00Z", "1970-01-03 13:00:00+01:00"], [2.5, 2.5]),
     ],
 )
@@ -102,6 +102,12 @@ def test_other_types_have_no_kind(type_):
         (pa.array(["1", "two"]), "number", "column 'x' has the text 'two', need numbers"),
         (pa.array(["maybe"]), "boolean", "column 'x' has the text 'maybe', need true or false"),
         (pa.array(["31.12.2024"]), "date", "column 'x' has the text '31.12.2024', need dates such as 2024-12-31"),
+        (pa.array(["2024-12-30", "soon", "2024-12-31"]), "date", "column 'x' has the text 'soon', need dates"),
+        (
+            pa.array(["2024-12-30T00:00Z", "soon", "2024-12-31T00:00Z"]),
+            "date",
+            "column 'x' has the text 'soon', need dates",
+        ),
         (pa.array([5]), "date", "column 'x' has values of type int64, need dates"),
         (pa.array([date(2020, 1, 1)]), "number", "column 'x' has values of type date32"),
         (pa.array([[1]]), "text", "column 'x' has values of type list<.*>, need strings"),

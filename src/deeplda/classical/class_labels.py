@@ -1,12 +1,13 @@
-"""Users' labels, numbers or text, as the class ids that the mathematics needs."""
+"""Users' labels, numbers or text, as the class ids that the mathematics needs, and the weights of their samples."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight
 
 from deeplda.errors import InputError
 
@@ -46,3 +47,17 @@ def extend_labels(
     order = np.argsort(labels, kind="stable")
     ids = order[np.searchsorted(labels[order], found)]
     return labels, ids[inverse].astype(np.int64)
+
+
+def checked_weights(sample_weight: ArrayLike, inputs: Any) -> NDArray[np.float64]:
+    """Return the weights of samples, (n,).
+
+    Raises ValueError if they are negative or not finite, if all are 0, or if there are not n.
+    """
+    weights: NDArray[np.float64] = _check_sample_weight(
+        sample_weight, inputs, dtype=np.float64, ensure_non_negative=True
+    )
+    if not weights.any():
+        # The words of scikit-learn, which checks this itself since 1.9.
+        raise InputError("Sample weights must contain at least one non-zero number: all are 0")
+    return weights

@@ -10,10 +10,10 @@ import scipy.sparse
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import NotFittedError
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from deeplda.classical.class_labels import encode_labels, extend_labels
+from deeplda.classical.class_labels import checked_weights, encode_labels, extend_labels
 from deeplda.classical.discriminant_classifier import DiscriminantClassifier, Floats
 from deeplda.classical.linear_discriminant import LinearDiscriminant
 from deeplda.classical.shrinkage import Shrinkage, check_shrinkage, ledoit_wolf_shrinkage
@@ -133,7 +133,7 @@ class StreamingLDA(DiscriminantClassifier):
         """
         self._check_parameters()
         inputs, targets = validate_data(self, X, y, accept_sparse="csr", dtype=_DTYPES)
-        weights = self._checked_weights(sample_weight, inputs)
+        weights = None if sample_weight is None else checked_weights(sample_weight, inputs)
         present = targets if weights is None else targets[weights > 0]
         labels, _ = encode_labels(present)
         self._replace(labels, announced=False, moments=None, norms=None)
@@ -156,7 +156,7 @@ class StreamingLDA(DiscriminantClassifier):
         self._check_parameters()
         first = not self._has_moments()
         inputs, targets = validate_data(self, X, y, accept_sparse="csr", dtype=_DTYPES, reset=first)
-        weights = self._checked_weights(sample_weight, inputs)
+        weights = None if sample_weight is None else checked_weights(sample_weight, inputs)
         if first:
             announced = np.empty(0) if classes is None else np.unique(np.asarray(classes))
             self._replace(announced, announced=classes is not None, moments=None, norms=None)
@@ -273,14 +273,6 @@ class StreamingLDA(DiscriminantClassifier):
     def _require_samples(self, name: str) -> None:
         if not self._has_moments():
             raise NotFittedError(f"this StreamingLDA has no {name} yet: call fit or partial_fit first")
-
-    def _checked_weights(self, sample_weight: ArrayLike | None, inputs: Any) -> Floats | None:
-        if sample_weight is None:
-            return None
-        weights: Floats = _check_sample_weight(sample_weight, inputs, dtype=np.float64, ensure_non_negative=True)
-        if not weights.any():
-            raise InputError("all sample weights are 0, need a positive one: skip such batches")
-        return weights
 
     def _replace(
         self, labels: NDArray[Any], *, announced: bool, moments: ClassMoments | None, norms: NormMoments | None

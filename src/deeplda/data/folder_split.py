@@ -149,7 +149,7 @@ def _checked(listing: Listing, files: Sequence[ImageFile], labels: Labels, found
     for code, kind in ((TEST, "test"), (VAL, "validation")):
         if not (found.parts == code).any():
             own = _own_parts(files) == TRAIN
-            linked = bool(found.groups.astype(bool).any()) or len(np.unique(found.digests[own])) < own.sum()
+            linked = bool((found.groups != b"").any()) or len(np.unique(found.digests[own])) < own.sum()
             raise too_few(listing.folder.name, int(own.sum()), len(np.unique(labels[own])), kind, linked=linked)
     return [
         *_duplicate_notes(files, found.digests, labels),

@@ -190,7 +190,7 @@ class _Units:
 def _linked(digests: Digests, groups: Digests) -> NDArray[np.intp]:
     """Return a number for each sample (N,) that is the same for samples linked by their content or group."""
     contents, content = np.unique(digests, return_inverse=True)
-    if not groups.astype(bool).any():
+    if not (groups != b"").any():
         return content
     # Importing this takes a noticeable time, and most data has no groups.
     from scipy.sparse import coo_array

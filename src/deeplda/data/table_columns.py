@@ -18,7 +18,8 @@ from deeplda.errors import InputError
 
 # Cells with these texts are missing, as in pandas, and ?, which is common in public data sets.
 _MISSING = pa.array(
-    ["", "?", "NA", "N/A", "n/a", "<NA>", "#N/A", "NaN", "nan", "-nan", "NULL", "null", "None"], pa.large_string()
+    ["", "?", "NA", "N/A", "n/a", "<NA>", "#N/A", "NaN", "nan", "-nan", "NaT", "NULL", "null", "None"],
+    pa.large_string(),
 )
 # Sums of squares of numbers below this do not overflow.
 _LARGEST = 1e100
@@ -157,8 +158,13 @@ def _parsed(array: pa.Array, kind: Kind) -> pa.Array:
         return pc.cast(array, pa.bool_() if kind == "boolean" else pa.float64())
     try:
         return pc.cast(array, pa.timestamp("us"))
-    except pa.ArrowInvalid:
+    except pa.ArrowInvalid as error:
+        without_zone = error
+    try:
         return pc.cast(array, pa.timestamp("us", "UTC"))
+    except pa.ArrowInvalid as error:
+        # Each of the two errors may name a date of the other kind instead of the text that is not a date.
+        raise error if "zone offset" in str(without_zone) else without_zone from None
 
 
 def _cleaned(array: pa.Array) -> pa.Array:
