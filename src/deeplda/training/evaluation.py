@@ -167,27 +167,31 @@ def gather_scores(
 
     With `to_calibrate`, the result also has everything else that `calibrate_model` needs, from the same pass.
     """
-    inputs, classes, width = world.share(part.inputs), len(model.class_names), model.card.layer_width
-    found: dict[str, list[NDArray[np.float64]]] = {name: [np.empty((0, classes))] for name in model.card.predictors}
+    inputs, width = world.share(part.inputs), model.card.layer_width
+    # Filled in place: small results that outlive a batch would keep the allocator from using its memory again.
+    shape = len(inputs), len(model.class_names)
+    found: dict[str, NDArray[np.float64]] = {name: np.empty(shape) for name in model.card.predictors}
     rule, setting = (model.features_rule, model._default_unknown) if to_calibrate else (None, None)
     distance = None if setting is None or setting.rule == "probability" else setting
-    of_features, unknown = [np.empty((0, classes))], [np.empty(0)]
+    of_features, unknown = np.empty(shape), np.empty(len(inputs))
+    start = 0
     batches = model._batches(model if rule is None else model._with_features, inputs, tta=tta)
     for batch in watch(batches, len(inputs), "scoring"):
-        embedding, hidden = batch[:, :width], batch[:, width:]
+        embedding, hidden, rows = batch[:, :width], batch[:, width:], slice(start, start + len(batch))
         for name, scores in found.items():
-            scores.append(model.class_scores(embedding, name).cpu().numpy())
+            scores[rows] = model.class_scores(embedding, name).cpu().numpy()
         if rule is not None:
-            of_features.append(model._combined_scores(rule.decision_function(hidden)).cpu().numpy())
+            of_features[rows] = model._combined_scores(rule.decision_function(hidden)).cpu().numpy()
         if distance is not None:
             layer = embedding if distance.layer == model.card.layer else hidden
-            unknown.append(model._distance_score(distance)(layer).cpu().numpy())
+            unknown[rows] = model._distance_score(distance)(layer).cpu().numpy()
+        start = rows.stop
     own = ScoredSamples(
         world.share(part.labels),
         None if part.weights is None else world.share(part.weights),
-        {name: np.concatenate(scores) for name, scores in found.items()},
-        None if rule is None else np.concatenate(of_features),
-        None if distance is None else np.concatenate(unknown),
+        found,
+        None if rule is None else of_features,
+        None if distance is None else unknown,
     )
     return ScoredSamples.joined(world.gather(own))
 
