@@ -142,7 +142,7 @@ def _only_stored(listing: Listing, stored: StoredSplit) -> tuple[Listing, list[s
     notes = []
     if added := len(listing.files) - len(kept):
         # Telling broken images from new ones would take decoding them.
-        what = f"{counted(added, 'image')} in {listing.folder} that the run was not started with"
+        what = f"{counted(added, 'image')} in {listing.folder} with which the run was not started"
         notes.append(f"ignored: {what} (broken, or added since)")
     # In the stored order, because the batches depend on it.
     return replace(listing, files=tuple(kept[file] for file in stored.files)), notes
