@@ -9,9 +9,9 @@ probability of their given label in the network that was not trained on them. Bo
 
 The file has a row for each rule: the precision at the true number of mistakes, the area under the precision-recall
 curve (average precision), the number of images that it calls wrong (as many as `wrong_share` estimates on the
-validation images; cleanlab's `find_label_issues`), the precision of these, the seconds of its trainings, and the test
-accuracy of networks trained on all images and without those that it calls wrong. Rows that are there already are not
-computed again.
+validation images; cleanlab's `find_label_issues`), the precision of these, and the seconds of its trainings. For
+"audit", it also has the test accuracy of the network, and of one trained without the images that it calls wrong. Rows
+that are there already are not computed again.
 """
 
 from __future__ import annotations
@@ -93,7 +93,13 @@ def main() -> None:
     if options.cleanlab:
         rules["cleanlab"] = lambda config, data, _classifier, _seconds: _cleanlab(config, data, options.cleanlab)
     for seed, kind, rate in product(options.seeds, options.kinds, options.rates):
-        own = {"epochs": options.epochs, "batch_size": options.batch_size, "seed": seed}
+        # The validation set is scored once, after the last epoch, because no epoch is chosen.
+        own = {
+            "epochs": options.epochs,
+            "evaluate_every": options.epochs,
+            "batch_size": options.batch_size,
+            "seed": seed,
+        }
         config = FitConfig.parse({**read_recipe(options.recipe), **own, "tta": None}, "the settings")
         cell = {"data": options.data, "samples": len(clean.train), "kind": kind, "rate": rate, "seed": seed}
         cell |= {"epochs": options.epochs, "threads": torch.get_num_threads()}
@@ -106,7 +112,9 @@ def main() -> None:
         classifier, seconds = _trained(config, data)
         for rule in missing:
             found = rules[rule](config, data, classifier, seconds)
-            row = {**cell, "rule": rule, **_measured(config, data, classifier, mistakes, found)}
+            row = {**cell, "rule": rule, **_measured(mistakes, found)}
+            if rule == "audit":
+                row |= _accuracies(config, data, classifier, found)
             append_rows(options.output, _COLUMNS, [row])
             print(row, flush=True)
 
@@ -144,13 +152,8 @@ def _cleanlab(config: FitConfig, data: Data, python: str) -> Found:
         return Found(arrays["scores"], arrays["wrong"], time.monotonic() - start)
 
 
-def _measured(
-    config: FitConfig, data: Data, classifier: Classifier, mistakes: NDArray[np.bool_], found: Found
-) -> dict[str, object]:
+def _measured(mistakes: NDArray[np.bool_], found: Found) -> dict[str, object]:
     first = np.argsort(found.scores, kind="stable")[: mistakes.sum()]
-    without = replace(data, train=data.train.take(np.flatnonzero(~found.wrong)))
-    scores = [evaluate(model, data.test) for model in (classifier.model, _trained(config, without)[0].model)]
-    accuracies = [round(float(score.accuracy), 4) for score in scores if score is not None]
     return {
         "mistakes": int(mistakes.sum()),
         "precision": round(float(mistakes[first].mean()), 4),
@@ -158,9 +161,15 @@ def _measured(
         "found": int(found.wrong.sum()),
         "precision_of_found": round(float(mistakes[found.wrong].mean()), 4) if found.wrong.any() else "",
         "seconds": round(found.seconds, 1),
-        "accuracy": accuracies[0],
-        "accuracy_without_found": accuracies[1],
     }
+
+
+def _accuracies(config: FitConfig, data: Data, classifier: Classifier, found: Found) -> dict[str, float]:
+    """Return the test accuracy of the classifier, and of one trained without the images that are called wrong."""
+    without = replace(data, train=data.train.take(np.flatnonzero(~found.wrong)))
+    models = {"accuracy": classifier.model, "accuracy_without_found": _trained(config, without)[0].model}
+    scores = {name: evaluate(model, data.test) for name, model in models.items()}
+    return {name: round(float(score.accuracy), 4) for name, score in scores.items() if score is not None}
 
 
 if __name__ == "__main__":
