@@ -43,17 +43,20 @@ def gradient_at_features(
     """
     weights, signs, dtype = problem.weights, evaluation.signs, batch.rows.dtype
     left, right, centre = _factors(problem, evaluation)
-    narrow, twice, share = right.to(dtype), 2.0 * evaluation.weight, weights.share
+    twice, share = 2.0 * evaluation.weight, weights.share
     rows = batch.rows if weights.within is None else batch.rows * batch.by_row(weights.within, dtype)
     class_of = batch.class_of if problem.parent_of is None else problem.parent_of[batch.class_of]
     centre, share = (centre, share) if isinstance(share, float) else (centre * share, 1.0)
-    coefficients = centre.to(dtype).index_select(0, class_of)
-    coefficients.addmm_(rows, left.to(dtype).T, beta=-twice * share, alpha=twice * alpha)
+    narrow, thin = right, left
+    if dtype != torch.float64:
+        narrow, thin, centre = right.to(dtype), left.to(dtype), centre.to(dtype)
+    coefficients = centre.index_select(0, class_of)
+    coefficients.addmm_(rows, thin.t(), beta=-twice * share, alpha=twice * alpha)
     if weights.residual is not None:
         coefficients.addmm_(batch.rows * batch.by_row(weights.residual, dtype), narrow.T, alpha=-twice)
     if signs is not None:
         coefficients.mul_(signs.to(dtype))
-    gradient = coefficients @ narrow
+    gradient = coefficients.mm(narrow)
     if alpha != 1.0:
         most = torch.finfo(dtype).max
         products = left * right if signs is None else left * right * signs[:, None]
@@ -80,7 +83,8 @@ def _factors(problem: DiscriminantProblem, evaluation: Evaluation) -> tuple[Tens
     right = right_solve(factor, root, transpose=False)
     if evaluation.eigenvalues is not None and evaluation.product is not None:
         return right * evaluation.eigenvalues[:, None], right, evaluation.product.T / roots
-    return right_solve(factor @ problem.matrix, root, transpose=False), right, problem.deviations @ right.T
+    left = right_solve(factor.mm(problem.matrix), root, transpose=False)
+    return left, right, problem.deviations.mm(right.t())
 
 
 def with_gradient(features: Tensor, value: Tensor, gradient: Tensor | None) -> Tensor:
@@ -103,7 +107,11 @@ def with_gradient(features: Tensor, value: Tensor, gradient: Tensor | None) -> T
 
 def _like(features: Tensor, value: Tensor) -> Tensor:
     """Copy `value` to the device of the features, in their precision, at least float32."""
-    return value.to(features.device, torch.promote_types(features.dtype, torch.float32), copy=True)
+    # `to` with several arguments takes twice as long as `float`.
+    copy = value.double() if features.dtype == torch.float64 else value.float()
+    if copy.is_cpu != features.is_cpu:
+        return copy.to(features.device)
+    return copy.clone() if copy is value else copy
 
 
 class _ClosedForm(torch.autograd.Function):

@@ -20,7 +20,6 @@ from deeplda.core.distributed import Agreement, Ranks, Summary
 from deeplda.core.transforms import has_tangent, is_batched, transforms_active
 from deeplda.errors import got
 
-_NO_FLOAT64 = {"mps"}
 _CHUNK_ELEMENTS = 2**17
 _BLOCK = 512
 _SMALL_PRODUCT = 2**22
@@ -175,12 +174,12 @@ class CentredBatch(NamedTuple):
     def _of(cls, part: _Part, counts: Tensor, whole: Agreement) -> Self:
         """Centre `part`; `part.class_of` and `counts` refer to `whole.ids`."""
         scale = _scale(whole.largest)
-        rows = part.rows.to(_working_precision(part.rows, whole.n, scale))
+        rows = part.rows.double() if _is_exact(part.rows, whole.n, scale) else _at_least_float32(part.rows)
         rows = rows * scale if scale != 1.0 else rows
-        sums, totals = _class_sums(rows, part.class_of, part.weights, len(whole.ids)), counts.to(torch.float64)
+        sums, totals = _class_sums(rows, part.class_of, part.weights, len(whole.ids)), counts.double()
         if whole.ranks is not None:
             totals, sums = whole.ranks.total(totals, sums)
-        means = sums / totals[:, None]
+        means = sums / totals.unsqueeze(1)
         if rows.dtype == torch.float32 and _has_tiny_dimension(means):
             return cls._of(part._replace(rows=part.rows.double()), counts, whole)
         centred = _centre(rows, means, part.class_of)
@@ -262,7 +261,7 @@ class _Part(NamedTuple):
     @classmethod
     def of(cls, features: Tensor, labels: Tensor, weights: Tensor | None) -> Self:
         labels = labels.long()
-        if features.device.type in _NO_FLOAT64:
+        if features.is_mps:  # without float64
             features, labels, weights = features.cpu(), labels.cpu(), None if weights is None else weights.cpu()
         part = cls(features, *_classes(labels), _largest(features))
         if weights is None:
@@ -276,7 +275,7 @@ def gram(rows: Tensor) -> Tensor:
     """Return rows' rows. For a wide matrix, compute only the blocks on and below the diagonal, then mirror them."""
     d = rows.shape[1]
     if d <= _BLOCK:
-        return rows.T @ rows
+        return rows.t().mm(rows)
     product = rows.new_empty(d, d)
     for start in range(0, d, _BLOCK):
         stop = min(start + _BLOCK, d)
@@ -398,7 +397,7 @@ def full_precision(features: Tensor, *, temporary: bool = False) -> AbstractCont
     tensors cannot be used in autograd or changed in place afterwards, but copies of them can.
     """
     mode = torch.inference_mode() if temporary and not transforms_active() else torch.no_grad()
-    device = features.device.type
+    device = "cpu" if features.is_cpu else features.device.type
     return _without_autocast(device, mode) if torch.is_autocast_enabled(device) else mode
 
 
@@ -408,15 +407,18 @@ def _without_autocast(device: str, mode: AbstractContextManager[object]) -> Iter
         yield
 
 
-def _working_precision(features: Tensor, n: int, scale: float) -> torch.dtype:
-    """Return the precision of the large products for n samples, of which `features` (rows, d) are a part.
+def _is_exact(features: Tensor, n: int, scale: float) -> bool:
+    """Return whether large products are in float64, for n samples, of which `features` (rows, d) are a part.
 
-    By default, it is the precision of the features, at least float32. It is float64 if that costs next to nothing, if
-    the features are so large or small that they are scaled, or if PyTorch is set to round the factors of float32
-    products.
+    By default, they are in the precision of the features, at least float32. They are in float64 if that costs next to
+    nothing, if the features are so large or small that they are scaled, or if PyTorch is set to round the factors of
+    float32 products.
     """
-    exact = n * features.shape[1] ** 2 < _SMALL_PRODUCT or scale != 1.0 or _products_are_rounded()
-    return torch.promote_types(features.dtype, torch.float64 if exact else torch.float32)
+    return n * features.shape[1] ** 2 < _SMALL_PRODUCT or scale != 1.0 or _products_are_rounded()
+
+
+def _at_least_float32(features: Tensor) -> Tensor:
+    return features.float() if features.dtype.itemsize < 4 else features
 
 
 def _has_tiny_dimension(means: Tensor) -> bool:

@@ -193,9 +193,9 @@ class DiscriminantProblem(NamedTuple):
             weights = weights._replace(within=weights.within[classes.parent_of])
         # Means are relative to the first one, so that constant dimensions give exactly 0.
         means = classes.means - classes.means[0]
-        totals = weights.between[:, None]
+        totals = weights.between.unsqueeze(1)
         roots = totals.sqrt()
-        deviations = means.sub(totals.T @ means, alpha=1 / weights.total)
+        deviations = means.sub(totals.t().mm(means), alpha=1 / weights.total)
         between, most_spread = roots * deviations, weights.total * (2 * batch.largest) ** 2
         root, variances, ridge, exact = _within_root(batch, weights, between, alpha, lam, most_spread)
         by_class, whitened = c < d and weights.residual is None, None
@@ -204,7 +204,7 @@ class DiscriminantProblem(NamedTuple):
             matrix = right_solve(right_solve(s_b, root).T, root)
         else:
             whitened = right_solve(between, root)
-            matrix = gram(whitened.T if by_class else whitened)
+            matrix = gram(whitened.t() if by_class else whitened)
         # The largest eigenvalue of S_B is at most its trace, and the smallest of S'_W at least the ridge.
         bound, valid = d * most_spread / ridge, min(d, c - 1)
         return cls(
@@ -226,14 +226,14 @@ class DiscriminantProblem(NamedTuple):
         """Return P with `matrix` = P P', (C, d) or (d, C), for `evaluate`; None if no entry can exceed `limit`."""
         if self.whitened is None or self.bound <= limit:
             return None
-        return self.whitened if self.by_class else self.whitened.T
+        return self.whitened if self.by_class else self.whitened.t()
 
 
 def right_solve(rows: Tensor, root: Tensor, *, transpose: bool = True) -> Tensor:
     """Return rows L^-T, or rows L^-1 without `transpose`; `root` is L, or the diagonal of a diagonal L."""
     if root.ndim == 1:
         return rows / root
-    factor = root.T if transpose else root
+    factor = root.t() if transpose else root
     solution: Tensor = torch.linalg.solve_triangular(factor, rows, upper=transpose, left=False)
     return solution
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -24,6 +25,8 @@ from deeplda.errors import got
 # If K has larger entries than this, an SVD replaces its decomposition: its small eigenvalues have an absolute error of
 # eps times the largest one. Wilks' statistic, which needs no eigenproblem, feels it least and gains most from waiting.
 LARGE, _WILKS_LARGE = 1e5, 1e8
+# Identity matrices up to this size are kept for the next batch, because small batches are bound by calls.
+_KEPT_SIZE = 64
 
 
 class Evaluation(NamedTuple):
@@ -81,7 +84,8 @@ def wilks(matrix: Tensor, valid: int, _epsilon: float) -> Evaluation:
     identity = _identity(matrix)
     root = torch.linalg.cholesky_ex(matrix + identity)[0]
     inverse = torch.linalg.solve_triangular(root, identity, upper=False)
-    return Evaluation(root.diagonal().log().sum() * (-2 / valid), inverse, 1 / valid)
+    # The dot product multiplies and sums in one call.
+    return Evaluation(root.diagonal().log().dot(root.new_full((root.shape[0],), -2 / valid)), inverse, 1 / valid)
 
 
 def pillai(matrix: Tensor, valid: int, _epsilon: float) -> Evaluation:
@@ -172,8 +176,20 @@ def _is_large(matrix: Tensor, limit: float) -> bool:
 
 
 def _identity(matrix: Tensor) -> Tensor:
-    """Return the identity matrix with the size, dtype and device of `matrix`."""
-    return torch.eye(matrix.shape[0], dtype=matrix.dtype, device=matrix.device)
+    """Return the identity matrix with the size, dtype and device of `matrix`. It must not be changed."""
+    size = matrix.shape[0]
+    if size <= _KEPT_SIZE and not transforms_active():
+        return _kept_identity(size, matrix.dtype, matrix.device)
+    return _new_identity(size, matrix.dtype, matrix.device)
+
+
+def _new_identity(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    # Outside of inference mode, so that a kept one can be used everywhere.
+    with torch.inference_mode(False):
+        return torch.eye(size, dtype=dtype, device=device)
+
+
+_kept_identity = lru_cache(maxsize=16)(_new_identity)
 
 
 def _check_result(result: object, eigenvalues: Tensor) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 import numpy as np
@@ -154,6 +154,7 @@ class _Epochs:
     Attributes:
         counters: how far the training is, which is saved with each checkpoint.
         data: the data with the current labels.
+        modules: the trained module and all modules in it.
         saved: the time of the last checkpoint, on the monotonic clock.
         started: the time at which an uninterrupted training would have started, on the same clock.
     """
@@ -174,6 +175,7 @@ class _Epochs:
         self.data = trainee.grouped(data)
         self.source = BatchSource(self.data.train, trainee.device, config)
         self.sampler, self.fit_part = self._sampler(), self._fit_part()
+        self.modules = tuple(trainee.trained.modules())
         self.saved = time.monotonic()
         self.started = self.saved - self.counters.seconds
         progress.start(config, self.data, self.counters, run.notes)
@@ -196,7 +198,9 @@ class _Epochs:
         if self.counters.step == 0:
             self._regroup()
         counters, batches = self.counters, self._batches()
-        _set_to_train(self.trainee.trained)
+        # Usually all are, and `train` takes ten times as long as looking.
+        if not all(module.training for module in self.modules):
+            self.trainee.trained.train()
         for indices in batches[counters.step :]:
             step = counters.epoch * len(batches) + counters.step
             rate = learning_rate(self.config, step, len(batches))
@@ -223,7 +227,8 @@ class _Epochs:
         mean_loss = self.counters.loss_sum / steps
         next_step = (self.counters.epoch + 1) * steps
         scored = data.val if config.evaluates(self.counters.epoch + 1) else data.val.take(np.arange(0))
-        with while_training(), self._seeded(next_step):
+        # Without samples to score, no random numbers are drawn.
+        with while_training(), self._seeded(next_step) if len(scored) else nullcontext():
             scores, spectrum = trainee.examine(self.fit_part, scored)
         score, seconds = None if scores is None else scores.score, time.monotonic() - self.started
         counters = _next_epoch(self.counters, score, seconds, may_be_best=len(scored) == len(data.val))
@@ -326,12 +331,6 @@ def _resume(run: Run, trainee: Trainee, world: World) -> Counters:
         snapshot.restore_margins(trainee.margins)
     run.keep_rows(snapshot.counters.epoch)
     return snapshot.counters
-
-
-def _set_to_train(trained: nn.Module) -> None:
-    """Put all modules in training mode. Usually they are, and `train` takes ten times as long as looking."""
-    if not all(module.training for module in trained.modules()):
-        trained.train()
 
 
 def _subset_note(sampler: StratifiedBatchSampler) -> str:
