@@ -1,8 +1,8 @@
 """Classes that a model was not trained on: which rule learns them best from a few examples, without training?
 
     python benchmarks/new_classes.py [--output results/new_classes.csv]
-    python benchmarks/new_classes.py cifar100 --recipe fast-cifar10 --left-out 20 --examples 1 5 20 100 --seeds 3 \\
-        --all-classes --output results/new_classes_cifar100.csv
+    python benchmarks/new_classes.py cifar100 --recipe quick --epochs 6 --batch-size 1000 --left-out 20 \\
+        --examples 1 5 20 100 --seeds 3 --all-classes --output results/new_classes_cifar100.csv
 
 Seed S leaves out the classes k S to k S + k - 1, where k is `--left-out`. A network is trained on the others, with
 Pillai's statistic and with cross-entropy. The classes left out are then added from the first 1, 5 and 20 of their
@@ -50,6 +50,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="?", default="digits")
     parser.add_argument("--recipe", help="settings to train with")
+    parser.add_argument("--epochs", type=int, help="the number of epochs, instead of that of the recipe")
+    parser.add_argument("--batch-size", type=int, help="the batch size, instead of that of the recipe")
     parser.add_argument("--left-out", type=int, default=2, help="the number of classes left out")
     parser.add_argument("--examples", type=int, nargs="+", default=[1, 5, 20])
     parser.add_argument("--seeds", type=int, default=5)
@@ -58,7 +60,9 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="a CSV file for every seed, which is read to resume")
     options = parser.parse_args()
     keep_freed_memory()
+    own = {"epochs": options.epochs, "batch_size": options.batch_size}
     settings = read_recipe(options.recipe) if options.recipe else {}
+    settings |= {name: value for name, value in own.items() if value is not None}
     data = load_data(options.data, data_dir=options.data_dir)
     rows = read_rows(options.output)
     for seed in range(options.seeds):
