@@ -78,8 +78,8 @@ def read_npz(path: Path, *, test_alone: bool = False) -> Source:
         arrays |= {f"{kind}_train": arrays.pop(f"{kind}_test") for kind in "xy" if f"{kind}_test" in arrays}
     for name in ("x_train", "y_train"):
         if name not in arrays:
-            do = "write the file with np.savez(path, x_train=..., y_train=...)"
-            raise InputError(f"{path} has no {name}", need="x_train and y_train", do=do)
+            do = "write the file with np.savez(path, features=..., labels=...)"
+            raise InputError(f"{path} has no {name}", need="x_train and y_train, or features and labels", do=do)
     return source_of_arrays(str(path), path.stem, arrays)
 
 

@@ -44,21 +44,23 @@ class FeatureMoments:
     def __init__(self, labels: NDArray[np.int64], weights: NDArray[np.float64] | None = None) -> None:
         self._labels, self._weights = labels, weights
         self._chosen = stratified_sample(labels, MOST_NEIGHBOURS, seed=0)
-        self._some: list[NDArray[np.float32]] = []
         self._classes = FeatureStatistics()
         self._seen = 0
         # Relative to the first sample, so that a constant feature has a deviation of exactly zero.
         self._first = self._mean = self._squares = np.empty(0)
+        # Filled in place: small arrays that outlive a block would keep the allocator from using its memory again.
+        self._some = np.empty((0, 0), dtype=np.float32)
 
     def update(self, rows: NDArray[np.float32]) -> None:
         """Add the next samples (b, d)."""
         here = slice(self._seen, self._seen + len(rows))
         self._classes.update(rows, self._labels[here], None if self._weights is None else self._weights[here])
-        first, end = np.searchsorted(self._chosen, (here.start, here.stop))
-        self._some.append(rows[self._chosen[first:end] - here.start])
         if self._seen == 0:
+            self._some = np.empty((len(self._chosen), rows.shape[1]), dtype=np.float32)
             self._first = rows[0].astype(np.float64)
             self._mean, self._squares = np.zeros_like(self._first), np.zeros_like(self._first)
+        first, end = np.searchsorted(self._chosen, (here.start, here.stop))
+        self._some[first:end] = rows[self._chosen[first:end] - here.start]
         shifted = rows - self._first
         mean = shifted.mean(0)
         difference, share = mean - self._mean, len(rows) / here.stop
@@ -91,5 +93,5 @@ class FeatureMoments:
         plain = ClassMoments(raw.classes, raw.counts, (raw.means - centre) / scale, within)
         outputs = FeatureStatistics.for_labels(self._labels, self._weights, scatter=scatter)
         outputs._plain = plain
-        some = (torch.from_numpy(np.concatenate(self._some)) - mean.cpu()) / deviation.cpu()
+        some = (torch.from_numpy(self._some) - mean.cpu()) / deviation.cpu()
         return Standardised(outputs, FeatureStatistics.of(plain), some)
