@@ -212,8 +212,11 @@ class Data:
         """Compute `moments` and `fingerprint` in one pass; `watch` reports its progress."""
         # Imported here because it imports torch, which is not needed to list data sets.
         from deeplda.predictors.feature_moments import FeatureMoments
+        from deeplda.predictors.unknown_scores import MOST_NEIGHBOURS
+        from deeplda.sampling import stratified_sample
 
-        found, digest = FeatureMoments(self.train.labels, self.train.weights), self._new_digest()
+        kept = stratified_sample(self.train.labels, MOST_NEIGHBOURS, seed=0)
+        found, digest = FeatureMoments(self.train.labels, self.train.weights, kept), self._new_digest()
         for rows in watch(self._hashed(self.train, digest), len(self.train), "reading the features"):
             found.update(rows)
         for part in (self.val, self.test):

@@ -12,8 +12,6 @@ from torch import Tensor
 from deeplda.core.moments import ClassMoments
 from deeplda.core.options import Scatter
 from deeplda.predictors.feature_statistics import FeatureStatistics
-from deeplda.predictors.unknown_scores import MOST_NEIGHBOURS
-from deeplda.sampling import stratified_sample
 
 
 class Standardised(NamedTuple):
@@ -22,7 +20,7 @@ class Standardised(NamedTuple):
     Attributes:
         outputs: with the class sizes of the complete set.
         features: without them, so that samples and classes can be added later.
-        some: the features of up to 2,000 samples, (m, d), with the classes in their proportions.
+        some: the features of the samples that were to be kept, (m, d).
     """
 
     outputs: FeatureStatistics
@@ -39,11 +37,11 @@ class FeatureMoments:
     Args:
         labels: (n,), the classes of all samples.
         weights: (n,), their weights; None if all samples count once. The mean and the deviation disregard them.
+        kept: (m,), ascending, the indices of samples to keep.
     """
 
-    def __init__(self, labels: NDArray[np.int64], weights: NDArray[np.float64] | None = None) -> None:
-        self._labels, self._weights = labels, weights
-        self._chosen = stratified_sample(labels, MOST_NEIGHBOURS, seed=0)
+    def __init__(self, labels: NDArray[np.int64], weights: NDArray[np.float64] | None, kept: NDArray[np.intp]) -> None:
+        self._labels, self._weights, self._kept = labels, weights, kept
         self._classes = FeatureStatistics()
         self._seen = 0
         # Relative to the first sample, so that a constant feature has a deviation of exactly zero.
@@ -56,11 +54,11 @@ class FeatureMoments:
         here = slice(self._seen, self._seen + len(rows))
         self._classes.update(rows, self._labels[here], None if self._weights is None else self._weights[here])
         if self._seen == 0:
-            self._some = np.empty((len(self._chosen), rows.shape[1]), dtype=np.float32)
+            self._some = np.empty((len(self._kept), rows.shape[1]), dtype=np.float32)
             self._first = rows[0].astype(np.float64)
             self._mean, self._squares = np.zeros_like(self._first), np.zeros_like(self._first)
-        first, end = np.searchsorted(self._chosen, (here.start, here.stop))
-        self._some[first:end] = rows[self._chosen[first:end] - here.start]
+        first, end = np.searchsorted(self._kept, (here.start, here.stop))
+        self._some[first:end] = rows[self._kept[first:end] - here.start]
         shifted = rows - self._first
         mean = shifted.mean(0)
         difference, share = mean - self._mean, len(rows) / here.stop
