@@ -47,7 +47,7 @@ class Normalisation(nn.Module):
         mean = sum(part.sum(axes, dtype=np.float64) for part in _parts(inputs)) / count
         centre = mean.reshape((-1,) + (1,) * (inputs.ndim - 2))
         squares = sum(np.square(part - centre).sum(axes) for part in _parts(inputs))
-        return self._set_moments(mean, np.sqrt(squares / count))
+        return self.fit_moments(mean, np.sqrt(squares / count))
 
     def fit_sums(self, sums: NDArray[np.int64]) -> Normalisation:
         """Compute mean and deviation from `byte_sums`, which may be added up over parts of the inputs."""
@@ -55,9 +55,10 @@ class Normalisation(nn.Module):
         moments = [(int(n), int(first), int(second)) for n, first, second in sums.T]
         mean = np.array([first / n for n, first, _ in moments])
         variance = np.array([(n * second - first**2) / n**2 for n, first, second in moments])
-        return self._set_moments(mean, np.sqrt(variance))
+        return self.fit_moments(mean, np.sqrt(variance))
 
-    def _set_moments(self, mean: NDArray[np.float64], deviation: NDArray[np.float64]) -> Normalisation:
+    def fit_moments(self, mean: NDArray[np.float64], deviation: NDArray[np.float64]) -> Normalisation:
+        """Set the mean and deviation of the inputs, as they were computed elsewhere; a deviation of 0 becomes 1."""
         self.mean.copy_(torch.as_tensor(mean).view_as(self.mean))
         self.deviation.copy_(torch.as_tensor(np.where(deviation > 0, deviation, 1.0)).view_as(self.deviation))
         return self

@@ -1,6 +1,8 @@
 """`deeplda fit-features`: from stored embeddings to a run on which all commands work."""
 
 import json
+import os
+import signal
 
 import numpy as np
 import pyarrow as pa
@@ -11,8 +13,10 @@ from sklearn.datasets import load_digits
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from deeplda import load
-from deeplda.data import load_data
+from deeplda.data import dataset, load_data, npz
+from deeplda.data.mapped_rows import MappedRows
 from deeplda.errors import InputError
+from deeplda.predictors.feature_moments import FeatureMoments
 from deeplda.training import run_folder
 from deeplda.training.config import RunConfig
 
@@ -74,7 +78,8 @@ def test_all_commands_work_on_the_run(fitted, tmp_path, capsys):
     code, shown, _ = in_this_process(capsys, "evaluate", run, "--json")
     assert (code, json.loads(shown)["accuracy"]) == (0, summary.test.accuracy)
     assert summary.test.accuracy > 0.8
-    assert in_this_process(capsys, "evaluate", run, file, "--json")[0] == 0
+    code, _, said = in_this_process(capsys, "evaluate", run, file, "--json")
+    assert (code, "most of its samples were used to train the model" in said) == (0, True)
     code, shown, _ = in_this_process(capsys, "predict", run, file, "--json")
     predictions = json.loads(shown)["predictions"]
     assert code == 0
@@ -121,6 +126,65 @@ def test_a_list_column_and_columns_of_numbers_give_the_same_model(tmp_path, caps
     assert predictions[0] == predictions[1]
 
 
+def test_features_in_a_file_give_the_same_model_and_are_read_once(fitted, tmp_path, capsys, monkeypatch):
+    reads = []
+    read = MappedRows.__getitem__
+
+    def counted(rows, key):
+        found = read(rows, key)
+        if not isinstance(found, MappedRows):
+            reads.append(rows._places[key])
+        return found
+
+    monkeypatch.setattr(MappedRows, "__getitem__", counted)
+    # So that the pass takes several blocks.
+    monkeypatch.setattr(dataset, "_BLOCK_VALUES", 40 * 100)
+    file, whole, run = fitted / "digits.npz", tmp_path / "whole", tmp_path / "run"
+    assert in_this_process(capsys, "fit-features", file, "--run", whole, "--quiet")[0] == 0
+    assert not reads
+    monkeypatch.setattr(npz, "_MOST_IN_MEMORY", 0)
+    assert in_this_process(capsys, "fit-features", file, "--run", run, "--quiet")[0] == 0
+    assert max(map(np.size, reads)) <= 500
+    times = np.bincount(np.concatenate(reads), minlength=len(embeddings()[0]))
+    assert (times[load_data(file).train.inputs._places] == 1).all()
+    for name in ("weights.safetensors", "model.json"):
+        assert (run / "model" / name).read_bytes() == (whole / "model" / name).read_bytes()
+    assert run_folder.summary_row(run).test == run_folder.summary_row(whole).test
+    assert in_this_process(capsys, "audit", run, "--json")[0] == 0
+    code, shown, _ = in_this_process(capsys, "predict", run, file, "--json")
+    assert code == 0
+    predictions = [row["class"] for row in json.loads(shown)["predictions"]]
+    assert predictions == load(whole).predict(embeddings()[0]).tolist()
+
+
+def test_a_table_gives_the_same_results_as_arrays(tmp_path, capsys):
+    features, labels = embeddings()
+    # A table is clipped at 10 deviations.
+    deviations = np.abs(features - features.mean(0)).max(0) / np.maximum(features.std(0), 1e-6)
+    features, names = features[:, deviations < 8], NAMES[labels]
+    np.savez(tmp_path / "a.npz", features=features, labels=names)
+    pyarrow.parquet.write_table(pa.table({"embedding": list(features), "label": names}), tmp_path / "a.parquet")
+    for kind in ("npz", "parquet"):
+        options = ("--lam", "0.01", "--run", tmp_path / kind, "--quiet")
+        assert in_this_process(capsys, "fit-features", tmp_path / f"a.{kind}", *options)[0] == 0
+    arrays, table = (run_folder.summary_row(tmp_path / kind) for kind in ("npz", "parquet"))
+    assert table.test.confusion == arrays.test.confusion
+    assert table.test.predictors["hyperplanes"].log_loss == pytest.approx(
+        arrays.test.predictors["hyperplanes"].log_loss, rel=1e-3
+    )
+
+
+def test_ctrl_c_stops_before_a_run_is_written(fitted, tmp_path, capsys, monkeypatch):
+    def interrupt(*_):
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(FeatureMoments, "update", interrupt)
+    code, shown, errors = in_this_process(capsys, "fit-features", fitted / "digits.npz", "--run", tmp_path / "run")
+    assert (code, shown) == (130, "")
+    assert errors.endswith("deeplda: stopped\n")
+    assert not (tmp_path / "run").exists()
+
+
 def test_an_interrupted_run_is_finished_later(tmp_path, capsys, monkeypatch):
     features, labels = embeddings()
     np.savez(tmp_path / "digits.npz", x_train=features, y_train=labels)
@@ -157,10 +221,15 @@ def test_the_ridge_can_be_given_and_classes_balanced(fitted, tmp_path, capsys):
         ({"features": np.full((20, 3), np.nan), "labels": np.arange(20) % 2}, (), "not finite"),
         ({"features": np.ones((20, 3)), "labels": np.arange(19) % 2}, (), "20 samples and y_train has 19 labels"),
         ({"features": np.ones((20, 3)), "labels": np.zeros(20, int)}, (), "training samples of only one class"),
-        ({"features": np.ones((20, 3))}, (), "has no y_train, need x_train and y_train"),
+        ({"features": np.ones((20, 3))}, (), "has no y_train, need x_train and y_train, or features and labels"),
         ({"x_train": np.zeros((20, 8, 8), np.uint8), "y_train": np.arange(20) % 2}, (), "need feature vectors"),
         ({"features": np.ones((20, 3)), "labels": np.arange(20) % 2}, ("--target", "label"), "is not a table: omit it"),
         ({"features": np.ones((20, 3)), "labels": np.arange(20) % 2}, ("--lam", "-1"), "lam is -1"),
+        (
+            {"features": np.ones((20, 3)), "labels": np.arange(20) % 2},
+            ("--group-by", "who"),
+            "neither a table nor a folder",
+        ),
     ],
 )
 def test_mistakes_are_one_sentence(tmp_path, capsys, arrays, options, message):
@@ -172,6 +241,14 @@ def test_mistakes_are_one_sentence(tmp_path, capsys, arrays, options, message):
     assert message in errors
     assert errors.count("\n") == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_a_table_without_labels_is_one_sentence(tmp_path, capsys):
+    pyarrow.parquet.write_table(pa.table({"embedding": list(embeddings()[0])}), tmp_path / "a.parquet")
+    code, _, errors = in_this_process(capsys, "fit-features", tmp_path / "a.parquet", "--run", tmp_path / "run")
+    assert code == 2
+    assert "column 'embedding'" in errors
+    assert "which is the target, has lists, need classes: pass the column with the classes as --target" in errors
 
 
 def test_samples_of_another_width_are_rejected(fitted, tmp_path, capsys):

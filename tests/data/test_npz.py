@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from deeplda.data import check_data, load_data
-from deeplda.data.npz import read_npz
-from deeplda.data.sources import outline_images
+from deeplda.data import check_data, load_data, npz
+from deeplda.data.mapped_rows import MappedRows
+from deeplda.data.npz import read_npz, read_npz_samples
+from deeplda.data.sources import load_labelled, outline_images
 from deeplda.errors import InputError
 
 RNG = np.random.default_rng(0)
@@ -242,3 +243,65 @@ def test_outline_of_images(tmp_path: Path, own: tuple[str, ...]) -> None:
 def test_feature_vectors_and_known_sets_have_no_outline_of_images(tmp_path: Path) -> None:
     assert outline_images(write(tmp_path / "a.npz", x_train=IMAGES.reshape(20, -1))) is None
     assert outline_images("digits") is None
+
+
+@pytest.fixture
+def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(npz, "_MOST_IN_MEMORY", 0)
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64", "bool", ">f4"])
+@pytest.mark.parametrize("name", ["x_train", "features"])
+@pytest.mark.usefixtures("everything_is_large")
+def test_large_rows_stay_in_a_file(tmp_path, monkeypatch, save, dtype, name) -> None:
+    monkeypatch.setattr(npz, "_BLOCK", 100)  # bytes, so that a compressed array takes several blocks
+    rows, path = RNG.integers(0, 2, (20, 7)).astype(dtype), tmp_path / "a.npz"
+    save(path, **{name: rows, "y_train": LABELS, "class_names": np.array(["a", "b"])})
+    data, found = load_data(path), read_npz(path).train.inputs
+    assert isinstance(found, MappedRows)
+    assert all(isinstance(part.inputs, MappedRows) for part in (data.train, data.val, data.test))
+    assert (found.dtype, found.shape) == (np.float32, (20, 7))
+    np.testing.assert_array_equal(np.asarray(found), rows.astype(np.float32))
+    np.testing.assert_array_equal(np.asarray(found[np.array([3, 1])]), rows[[3, 1]].astype(np.float32))
+    np.testing.assert_array_equal(np.asarray(read_npz_samples(path)[name]), rows.astype(np.float32))
+    monkeypatch.undo()
+    assert isinstance(load_data(path).train.inputs, np.ndarray)
+    assert load_data(path).fingerprint == data.fingerprint
+
+
+@pytest.mark.usefixtures("everything_is_large")
+def test_large_rows_in_another_order_and_images_are_read(tmp_path) -> None:
+    rows = np.asfortranarray(RNG.normal(size=(20, 7)).astype(np.float32))
+    path = write(tmp_path / "a.npz", x_train=rows)
+    np.testing.assert_array_equal(read_npz(path).train.inputs, rows)
+    assert isinstance(read_npz(write(path)).train.inputs, np.ndarray)
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+@pytest.mark.usefixtures("everything_is_large")
+def test_large_rows_that_are_not_finite_are_named(tmp_path, save) -> None:
+    rows = np.zeros((20, 7))
+    rows[19, 6] = 1e300
+    save(tmp_path / "a.npz", x_train=rows, y_train=LABELS)
+    with pytest.raises(InputError, match=r"a\.npz: x_train has values that are not finite in float32"):
+        load_data(tmp_path / "a.npz").fingerprint  # noqa: B018  # a property that reads the rows
+    assert [row.ok for row in check_data(tmp_path / "a.npz")] == [False]
+
+
+@pytest.mark.usefixtures("everything_is_large")
+def test_large_rows_must_be_where_the_archive_says(tmp_path) -> None:
+    np.savez(tmp_path / "a.npz", x_train=np.zeros((20, 7)), y_train=LABELS)
+    content = (tmp_path / "a.npz").read_bytes()
+    for broken in (content.replace(b"PK\3\4", b"PK\3\5", 1), content[: len(content) // 2]):
+        (tmp_path / "a.npz").write_bytes(broken)
+        with pytest.raises(InputError, match="cannot be read"):
+            load_data(tmp_path / "a.npz")
+
+
+@pytest.mark.usefixtures("everything_is_large")
+def test_parts_in_different_arrays_are_evaluated_together(tmp_path) -> None:
+    rows = RNG.normal(size=(20, 7)).astype(np.float32)
+    np.savez(tmp_path / "a.npz", x_train=rows[:15], y_train=LABELS[:15], x_val=rows[15:], y_val=LABELS[15:])
+    found = load_labelled(tmp_path / "a.npz", class_names=("0", "1"), sample_shape=(7,))
+    np.testing.assert_array_equal(found.part.inputs, rows)

@@ -132,8 +132,10 @@ def _other_data(run: Path, config: RunConfig, source: str, model: Model, data_di
     found = load_labelled(
         source, class_names=card.class_names, sample_shape=card.sample_shape, table=card.table, data_dir=data_dir
     )
-    if card.table is not None and expanded(source).resolve() == Path(config.data):
-        what = f"{source} is the table of this run, so most of its rows were used to train the model"
+    place = expanded(source).resolve()
+    if found.split == "all" and place.is_file() and place == Path(config.data):
+        kind, samples = ("file", "samples") if card.table is None else ("table", "rows")
+        what = f"{source} is the {kind} of this run, so most of its {samples} were used to train the model"
         return replace(found, notes=(*found.notes, what))
     stored = split_of(run)
     if found.part.digests is None or not isinstance(stored, StoredSplit):

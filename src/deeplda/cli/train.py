@@ -181,7 +181,9 @@ def _train(
             do = f"to use it, train a new run, for example with --start-from {folder}"
             progress.note(f"{settings.data} has changed since ({changes}); {do}")
 
-    with asked_to_stop(*STOP_SIGNALS, say=progress.note) as stop:
+    # Without epochs, there is no step after which to stop and no state to save, so Ctrl-C stops at once.
+    signals = STOP_SIGNALS if settings.stretches[-1] or world.size > 1 else ()
+    with asked_to_stop(*signals, say=progress.note) as stop:
         # Only now, because this takes a second, and a signal in between could end one process and not the others.
         from deeplda.training.pipeline import run_to_end
 

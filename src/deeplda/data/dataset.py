@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +17,14 @@ from deeplda.data.mapped_rows import MappedRows, joined_rows
 from deeplda.data.sparse_rows import SparseRows
 from deeplda.data.splitting import Digests, PartName
 from deeplda.errors import InputError
+from deeplda.memory import require_memory
 
 if TYPE_CHECKING:
+    from hashlib import blake2b
+
     from deeplda.data.stored_split import StoredSplit
     from deeplda.data.table_encoding import TableEncoder
+    from deeplda.predictors.feature_moments import FeatureMoments
 
 Inputs = NDArray[np.uint8] | NDArray[np.float32] | MappedRows | SparseRows
 Labels = NDArray[np.int64]
@@ -28,8 +33,8 @@ Weights = NDArray[np.float64]
 # Fractions of the training samples that are split off if a source has no validation or test set of its own.
 TEST_SHARE = 0.15
 VAL_SHARE = 0.15
-# The number of samples that are hashed at once.
-_BLOCK = 1_000
+# The number of values that are hashed at once.
+_BLOCK_VALUES = 2**20
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,13 +85,22 @@ def taken(inputs: Inputs, indices: NDArray[np.intp]) -> Inputs:
 
 
 def joined(*parts: Part) -> Part:
-    """Concatenate the samples of several splits; samples in a file stay there. Weights are left out."""
+    """Concatenate the samples of several splits. Weights are left out.
+
+    Samples in a file stay there, unless the splits are different arrays of the file.
+    """
     inputs = [part.inputs for part in parts]
     mapped = [rows for rows in inputs if isinstance(rows, MappedRows)]
+    stays = joined_rows(mapped) if len(mapped) == len(inputs) else None
+    if stays is None:
+        what = "the samples of several arrays together"
+        require_memory(
+            sum(rows.dtype.itemsize * math.prod(rows.shape) for rows in mapped), what, do="use fewer samples"
+        )
     files = [part.files for part in parts if part.files is not None]
     digests = [part.digests for part in parts if part.digests is not None]
     return Part(
-        joined_rows(mapped) if mapped else np.concatenate(inputs),
+        np.concatenate([np.asarray(rows) for rows in inputs]) if stays is None else stays,
         np.concatenate([part.labels for part in parts]),
         tuple(itertools.chain(*files)) if len(files) == len(parts) else None,
         np.concatenate(digests) if len(digests) == len(parts) else None,
@@ -180,18 +194,54 @@ class Data:
         If the samples are files that were split by their content, the digests of the files stand for them. So it is
         the same whether the images are in memory or in a pack, and it does not take a pass over the pixels.
         """
-        digest = hashlib.blake2b(repr(self.class_names).encode(), digest_size=16)
+        digest = self._new_digest()
         for part in (self.train, self.val, self.test):
-            samples = part.digests if self.split is not None and part.digests is not None else part.inputs
-            for array in (samples, part.labels):
-                # Fix the byte order so that the digest is the same on every machine.
-                dtype = array.dtype.newbyteorder("<")
-                shape = (len(array), *self.sample_shape) if array is part.digests else array.shape
-                digest.update(f"{dtype.str}{shape}".encode())
-                for start in range(0, len(array), _BLOCK):
-                    stored = np.ascontiguousarray(array[start : start + _BLOCK], dtype=dtype)
-                    digest.update(stored.reshape(-1).view(np.uint8).data)
+            for _ in self._hashed(part, digest):
+                pass
         return digest.hexdigest()
+
+    @cached_property
+    def moments(self) -> FeatureMoments:
+        """The moments of the training features, from the same pass as `fingerprint`."""
+        return self.read_moments()
+
+    def read_moments(
+        self,
+        watch: Callable[[Iterator[NDArray[Any]], int, str], Iterator[NDArray[Any]]] = lambda blocks, *_: blocks,
+    ) -> FeatureMoments:
+        """Compute `moments` and `fingerprint` in one pass; `watch` reports its progress."""
+        # Imported here because it imports torch, which is not needed to list data sets.
+        from deeplda.predictors.feature_moments import FeatureMoments
+        from deeplda.predictors.unknown_scores import MOST_NEIGHBOURS
+        from deeplda.sampling import stratified_sample
+
+        kept = stratified_sample(self.train.labels, MOST_NEIGHBOURS, seed=0)
+        found, digest = FeatureMoments(self.train.labels, self.train.weights, kept), self._new_digest()
+        for rows in watch(self._hashed(self.train, digest), len(self.train), "reading the features"):
+            found.update(rows)
+        for part in (self.val, self.test):
+            for _ in self._hashed(part, digest):
+                pass
+        self.__dict__.update(moments=found, fingerprint=digest.hexdigest())
+        return found
+
+    def _new_digest(self) -> blake2b:
+        return hashlib.blake2b(repr(self.class_names).encode(), digest_size=16)
+
+    def _hashed(self, part: Part, digest: blake2b) -> Iterator[NDArray[Any]]:
+        """Add the samples and labels of a split to a digest, and yield each block of samples."""
+        samples = part.digests if self.split is not None and part.digests is not None else part.inputs
+        for array in (samples, part.labels):
+            # Fix the byte order so that the digest is the same on every machine.
+            dtype = array.dtype.newbyteorder("<")
+            shape = (len(array), *self.sample_shape) if array is part.digests else array.shape
+            digest.update(f"{dtype.str}{shape}".encode())
+            step = max(1, _BLOCK_VALUES // max(1, math.prod(array.shape[1:])))
+            for start in range(0, len(array), step):
+                stored = np.ascontiguousarray(array[start : start + step], dtype=dtype)
+                digest.update(stored.reshape(-1).view(np.uint8).data)
+                if array is samples:
+                    yield stored
 
 
 def complete(source: Source, seed: int) -> Data:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import mmap
 import os
+from collections.abc import Callable
 from tempfile import TemporaryFile, gettempdir
 from typing import Any
 
@@ -14,16 +15,30 @@ from numpy.typing import DTypeLike, NDArray
 from deeplda.errors import InputError
 from deeplda.memory import gib
 
+# If a block of samples has at least every fourth of those between its first and its last, all are read at once.
+_MOST_SPARSE = 4
+
 
 class MappedRows:
     """Some samples of a memory-mapped array, selected by their places.
 
     Like that of an array, a slice is a view that reads nothing, and an array of indices reads a copy of these samples;
     `np.asarray` reads all of them. `take` selects samples without reading them.
+
+    Args:
+        array: the mapped array.
+        places: the indices of the samples, by default all of them.
+        convert: turns samples as they are stored into those that are used, float32; it is called whenever some are
+            read, and may raise an error about them.
     """
 
-    def __init__(self, array: NDArray[Any], places: NDArray[np.intp] | None = None) -> None:
-        self._array = np.asarray(array)
+    def __init__(
+        self,
+        array: NDArray[Any],
+        places: NDArray[np.intp] | None = None,
+        convert: Callable[[NDArray[Any]], NDArray[np.float32]] | None = None,
+    ) -> None:
+        self._array, self._convert = np.asarray(array), convert
         self._places = np.arange(len(array)) if places is None else places
 
     def __len__(self) -> int:
@@ -41,19 +56,22 @@ class MappedRows:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type of the numbers in the file."""
-        return self._array.dtype
+        """The type of the numbers that are read."""
+        return self._array.dtype if self._convert is None else np.dtype(np.float32)
 
     def take(self, indices: NDArray[np.intp]) -> MappedRows:
         """Select the samples at these indices, without reading them."""
-        return MappedRows(self._array, self._places[indices])
+        return MappedRows(self._array, self._places[indices], self._convert)
 
     def __getitem__(self, key: Any) -> Any:
         places = self._places[key]
         if isinstance(key, slice):
-            return MappedRows(self._array, places)
-        _announce(self._array, np.atleast_1d(places))
-        return np.take(self._array, places, axis=0)
+            return MappedRows(self._array, places, self._convert)
+        wanted = np.atleast_1d(places)
+        _announce(self._array, wanted)
+        # Not np.take, which first copies the whole array if it is not aligned in its file.
+        rows = self._array[wanted].reshape(np.shape(places) + self._array.shape[1:])
+        return rows if self._convert is None else self._convert(rows)
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
@@ -102,15 +120,22 @@ def _announce(array: NDArray[Any], places: NDArray[np.intp]) -> None:
         return
     first = array.ctypes.data - np.frombuffer(mapping, dtype=np.uint8).ctypes.data
     size = array.strides[0]
-    for place in places.tolist():
+    for place, count in _runs(places):
         start = first + place * size
         page = start % mmap.PAGESIZE
-        mapping.madvise(mmap.MADV_WILLNEED, start - page, size + page)
+        mapping.madvise(mmap.MADV_WILLNEED, start - page, count * size + page)
 
 
-def joined_rows(several: list[MappedRows]) -> MappedRows:
-    """Concatenate selections of the same array, without reading them."""
-    array = several[0]._array
-    if any(rows._array is not array for rows in several):
-        raise ValueError("the samples are in different files")
-    return MappedRows(array, np.concatenate([rows._places for rows in several]))
+def _runs(places: NDArray[np.intp]) -> list[tuple[int, int]]:
+    """Return the first place and the length of each run to read; places that are close together are a single run."""
+    if len(places) and (span := int(places.max() - places.min()) + 1) <= _MOST_SPARSE * len(places):
+        return [(int(places.min()), span)]
+    return [(place, 1) for place in places.tolist()]
+
+
+def joined_rows(several: list[MappedRows]) -> MappedRows | None:
+    """Concatenate selections of the same array, without reading them; None if they are of different arrays."""
+    first = several[0]
+    if any(rows._array is not first._array for rows in several):
+        return None
+    return MappedRows(first._array, np.concatenate([rows._places for rows in several]), first._convert)

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 # Modules that need Pillow or pyarrow are imported where they are used: digits, known sets and .npz files need neither.
 
 KNOWN = ("digits", *KNOWN_SETS)
+_CHECKED_AT_ONCE = 1_000
 
 
 def load_data(
@@ -266,6 +267,9 @@ def read_source(source: str | Path, data_dir: Path | None, options: FolderOption
     if isinstance(found, str):
         return _read_known(found, data_dir)
     if not found.is_dir():
+        if options.group_by is not None:
+            what = f"group_by is {options.group_by!r}, but {source} is neither a table nor a folder"
+            raise InputError(f"{what}: omit it, or write a table")
         return read_npz(found)
     if is_pack(found):
         from deeplda.data.packed_source import read_pack
@@ -468,5 +472,10 @@ def _check_samples(place: str | Path) -> list[FileCheck]:
     source = read_source(place, None, FolderOptions())
     shape = " x ".join(map(str, source.train.inputs.shape[1:]))
     parts = {"train": source.train, "val": source.val, "test": source.test}
+    for part in parts.values():
+        # The values of samples in a file are checked when they are read.
+        if part is not None and isinstance(part.inputs, MappedRows):
+            for start in range(0, len(part), _CHECKED_AT_ONCE):
+                np.asarray(part.inputs[start : start + _CHECKED_AT_ONCE])
     counts = {name: counted(len(part), "sample") for name, part in parts.items() if part is not None}
     return [FileCheck(Path(place), f"{name}: {count} of {shape}", True) for name, count in counts.items()]

@@ -129,6 +129,9 @@ def _scan(table: TableFile, target: str, group_by: str | None) -> _Rows:
     if group_by == target:
         raise InputError(f"group_by is {group_by!r}, which is the target: choose another column")
     features = [name for name in table.names if name not in (target, group_by)]
+    if table.kinds is not None and table.kinds[target] == "vector":
+        what = f"column {target!r} of {table.path}, which is the target, has lists"
+        raise InputError(what, need="classes", do="pass the column with the classes as --target")
     kinds = None if table.kinds is None else {name: table.kinds[name] for name in features}
     finder, label_finder = KindFinder(features), _LabelFinder(target)
     labels, keys = [_NO_NUMBERS], [np.empty(0, dtype=np.int64)]

@@ -21,7 +21,7 @@ from deeplda.training.progress import Progress
 from deeplda.training.run_folder import MemoryRun, open_run, summary_row
 from deeplda.training.start_from import StartingWeights, seen_note, starting_split, starting_weights
 from deeplda.training.subclass_stage import find_subclasses, on_subclasses
-from deeplda.training.trainee import build_trainee, model_card
+from deeplda.training.trainee import build_trainee, model_card, moments_suffice
 
 
 class Finished(NamedTuple):
@@ -119,6 +119,9 @@ def _read_checked(
         data = world.together(lambda: read_data(config, split, exact=True, place=place, named=config.data))
     if world.first and (note := noise_note(config)):
         progress.note(note)
+    if moments_suffice(config) and len(data.sample_shape) == 1:
+        # Before the fingerprint is needed, which would take a pass of its own.
+        world.together(lambda: data.read_moments(progress.watch))
     world.together(lambda: check_settings(config, data, world))
     world.together(lambda: start.require_fit(model_card(config, data)) if start else None)
     if start is not None and (note := seen_note(config, data, split)):

@@ -12,13 +12,16 @@ from deeplda.core.oas import oas_shrinkage
 from deeplda.data.dataset import Data, Part
 from deeplda.predictors import Calibration, FeatureStatistics
 from deeplda.predictors.linear import Priors, log_priors
+from deeplda.sampling import stratified_sample
 from deeplda.training.config import RunConfig
 from deeplda.training.evaluation import Watch, gather_statistics, unwatched
-from deeplda.training.trainee import build_trainee
+from deeplda.training.trainee import build_trainee, moments_suffice, standardised_moments
 
 # The ridges that are compared, in units of the mean variance within the classes: half a decade apart.
 _RATIOS = 10.0 ** np.arange(-6, 1.5, 0.5)
 _LARGEST_SHRINKAGE = 0.99
+# Comparing the ridges takes a few arrays of this many rows, and a calibration for each ridge.
+_MOST_COMPARED = 10_000
 _DEFAULT: float = RunConfig.model_fields["lam"].default
 
 
@@ -32,14 +35,20 @@ class Ridge(NamedTuple):
 def with_chosen_ridge(config: RunConfig, data: Data, watch: Watch = unwatched) -> tuple[RunConfig, str]:
     """Return the settings with the ridge that suits the data, and a sentence about it.
 
-    It is the ridge with the lowest log loss of calibrated probabilities on the validation set. Without one, it is the
+    It is the ridge with the lowest log loss of calibrated probabilities on the validation set, or on a stratified
+    sample of 10,000 if that has more. Without a validation set, it is the
     ridge of the shrinkage that Chen et al. (2010) estimate from the training set, `oas_shrinkage`.
     """
     model = build_trainee(config, data).model
-    statistics = gather_statistics(model, data.train, watch)
+    statistics = (
+        standardised_moments(model, data).outputs
+        if moments_suffice(config)
+        else gather_statistics(model, data.train, watch)
+    )
     if len(data.val):
-        features = torch.cat(list(watch(model.embeddings(data.val.inputs), len(data.val), "choosing the ridge")))
-        part = data.val.balanced() if config.class_weight == "balanced" else data.val
+        part = data.val.take(stratified_sample(data.val.labels, _MOST_COMPARED, seed=0))
+        part = part.balanced() if config.class_weight == "balanced" else part
+        features = torch.cat(list(watch(model.embeddings(part.inputs), len(part), "choosing the ridge")))
         found = best_ridge(statistics, features.cpu(), part, config.priors)
     else:
         found = estimated_ridge(statistics)

@@ -21,9 +21,11 @@ from deeplda.losses import DeepLDALoss
 from deeplda.model import Model, ModelCard
 from deeplda.model_card import LDA_PREDICTORS, PredictorName
 from deeplda.networks import StartsFromData, WhitenedOutput, build_network, default_network, training_flops
+from deeplda.networks.hidden_layer import MOST_FEATURES
 from deeplda.networks.inspection import first_mismatch
 from deeplda.normalisation import Normalisation, byte_sums
 from deeplda.predictors import Softmax
+from deeplda.predictors.feature_moments import Standardised
 from deeplda.sampling import stratified_sample
 from deeplda.subclasses import SubclassMap
 from deeplda.training.batches import Batch
@@ -159,7 +161,10 @@ class Classifier:
 
         Without a validation set, the probabilities are not calibrated.
         """
-        self.fit_predictors(data.train, watch, features=True)
+        if moments_suffice(self.config):
+            self._fit_from_moments(data)
+        else:
+            self.fit_predictors(data.train, watch, features=True)
         evaluate(self.model, data.val, world=self.world, calibrate=True)
         return self.model
 
@@ -231,6 +236,26 @@ class Classifier:
         if found.features is not None and found.some is not None:
             self.model._set_feature_statistics(found.features, found.some)
 
+    def _fit_from_moments(self, data: Data) -> None:
+        """Fit the predictors of a network without layers, for which the training set need not be read again."""
+        found = standardised_moments(self.model, data)
+        with while_training():
+            self.model._fit_statistics(found.outputs)
+            if self.model.card.layer_width <= MOST_FEATURES:
+                self.model._set_feature_statistics(found.features, found.some)
+
+
+def moments_suffice(config: FitConfig) -> bool:
+    """Return whether the model follows from the moments of the training features, because it has no layers."""
+    scored = config.objective in SOFTMAX_OBJECTIVES
+    return config.network == "identity" and config.scatter != "dorfer" and not scored
+
+
+def standardised_moments(model: Model, data: Data) -> Standardised:
+    """Return the statistics of the training features as a model without layers normalises them."""
+    normalisation = model.normalisation
+    return data.moments.standardised(normalisation.mean, normalisation.deviation, model.card.scatter)
+
 
 class _NetworkAndHead(nn.Module):
     def __init__(self, network: nn.Module, head: nn.Module, subclasses: Labels | None = None) -> None:
@@ -280,6 +305,8 @@ def build_trainee(
     model = Model(card, network)
     if normalisation is not None:
         model.normalisation = normalisation
+    elif data.table is None and moments_suffice(config):
+        model.normalisation.fit_moments(data.moments.mean, data.moments.deviation)
     elif data.table is None:
         _fit(model.normalisation, data.train.inputs, world)
     model._place(device)
