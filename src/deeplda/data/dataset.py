@@ -120,6 +120,12 @@ class Source:
     changed: bool = False
     table: TableEncoder | None = None
 
+    @cached_property
+    def parts(self) -> dict[PartName, Part]:
+        """The sets that the source has itself, by name."""
+        parts: dict[PartName, Part | None] = {"train": self.train, "val": self.val, "test": self.test}
+        return {name: part for name, part in parts.items() if part is not None}
+
 
 @dataclass(frozen=True, eq=False)
 class ImageOutline:

@@ -23,7 +23,8 @@ from urllib3.exceptions import HTTPError
 
 from deeplda.data.known_sets import KNOWN_SETS
 from deeplda.data.layouts import KnownSet, RemoteFile
-from deeplda.data.sources import KNOWN, FileCheck, check_data, data_folder, locate, nearest_known
+from deeplda.data.source_check import FileCheck, check_data
+from deeplda.data.sources import KNOWN, data_folder, locate, nearest_known
 from deeplda.errors import InputError
 from deeplda.io import open_regular
 from deeplda.output_folder import InUseError, OutputFolder
