@@ -61,8 +61,8 @@ def packed_if_large(
     source: str | Path,
     *,
     options: FolderOptions,
-    data_dir: Path | None = None,
-    processes: int = 1,
+    data_dir: Path | None,
+    processes: int,
     note: Callable[[str], None],
     watch: Watch = _unwatched,
 ) -> str | Path:
@@ -80,7 +80,6 @@ def packed_if_large(
     folder = place.path
 
     def fits(size: int) -> bool:
-        # As for `require_memory`, splitting needs a second copy for a moment.
         return fits_in_memory(processes * size)
 
     size = _decoded_size(list_images(folder), options.image_size, fits)
