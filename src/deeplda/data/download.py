@@ -276,7 +276,7 @@ def unpack(archive: IO[bytes], name: Path, folder: OutputFolder, wanted: frozens
 
     Files are unpacked into a temporary folder and moved once the whole archive has been read, so every file in `folder`
     is complete. Different files of the same name are kept under a new one. Raises InputError and leaves `folder`
-    unchanged if the archive, which messages call `name`, is broken or incomplete, contains too many files, absolute
+    unchanged if the archive, called `name` in messages, is broken or incomplete, contains too many files, absolute
     paths, `..`, links or devices, or unpacks to more than `largest` bytes. Raises OSError if the files cannot be
     written.
     """
