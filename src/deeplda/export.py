@@ -369,12 +369,10 @@ def _real_samples(
         raise InputError(f"{folder} is not a run folder and names no data")
     # Imported here because reading data needs packages that exporting your own model does not.
     from deeplda.training.config import RunConfig
-    from deeplda.training.preparation import read_data
-    from deeplda.training.run_folder import split_of
+    from deeplda.training.preparation import read_data_of_run
 
     config = RunConfig.read(folder / "run.toml")
-    moved = config if data_dir is None else config.model_copy(update={"data_dir": data_dir})
-    data = read_data(moved, split_of(folder), named=named)
+    data = read_data_of_run(folder, config, data_dir=data_dir, named=named)
     if data.sample_shape != model.card.sample_shape or data.table != model.card.table:
         raise InputError(f"{config.data} has changed since {folder} was trained: its samples have a different shape")
     name, part = ("test", data.test) if len(data.test) else ("validation", data.val)

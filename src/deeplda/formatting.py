@@ -15,9 +15,9 @@ def percent(share: float, digits: int = 2) -> str:
     return f"{100 * share:.{digits}f} %"
 
 
-def points(difference: float, digits: int = 2) -> str:
+def points(difference: float) -> str:
     """Format the difference between two fractions in percentage points, such as "+0.83 points"."""
-    return f"{100 * difference:+.{digits}f} points"
+    return f"{100 * difference:+.2f} points"
 
 
 def counted(number: int, noun: str) -> str:

@@ -41,10 +41,10 @@ def require_memory(
         raise TooLargeError(f"{what} does not fit in memory: {sizes}; {do}")
 
 
-def fits_in_memory(size: int, *, copies: int = _COPIES) -> bool:
-    """Return whether copies of `size` bytes each fit in the available memory, as far as that is known."""
+def fits_in_memory(size: int) -> bool:
+    """Return whether samples of `size` bytes fit in the available memory, as `require_memory` checks by default."""
     available = available_memory()
-    return available is None or copies * size <= available
+    return available is None or _COPIES * size <= available
 
 
 def gib(size: int) -> str:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from deeplda.experiments.results import TrialResult
 from deeplda.experiments.sweep_definition import SweepDefinition
 from deeplda.experiments.sweep_display import SweepDisplay, news, status_table, summary_lines, sweep_status
 from deeplda.experiments.sweep_folder import open_sweep
-from deeplda.experiments.trial_queue import TrialResult
 
 TINY = {"epochs": 1, "width": 0.1, "batch_size": 400, "learning_rate": 0.1}
 

@@ -5,9 +5,10 @@ import threading
 import pytest
 
 from deeplda.errors import InputError
+from deeplda.experiments.results import TrialResult
 from deeplda.experiments.sweep_definition import SweepDefinition
 from deeplda.experiments.sweep_storage import open_study
-from deeplda.experiments.trial_queue import LostTrialError, TrialQueue, TrialResult
+from deeplda.experiments.trial_queue import LostTrialError, TrialQueue
 
 TRIALS = {"one": {"alpha": 0.0}, "two": {"alpha": 1.0}}
 

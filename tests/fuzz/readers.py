@@ -39,11 +39,10 @@ from deeplda.data.table_source import encoded_blocks
 from deeplda.errors import InputError
 from deeplda.estimators import DeepLDAClassifier
 from deeplda.experiments.recipes import read_recipe
-from deeplda.experiments.results import read_results
+from deeplda.experiments.results import TrialResult, read_results
 from deeplda.experiments.sweep_definition import SweepDefinition
 from deeplda.experiments.sweep_display import sweep_status
 from deeplda.experiments.sweep_folder import open_sweep
-from deeplda.experiments.trial_queue import TrialResult
 from deeplda.loading import load
 from deeplda.model import Model
 from deeplda.model_card import ModelCard

@@ -175,7 +175,7 @@ def test_a_sweep_is_its_finished_trials_best_first(home, tmp_path):
 
 def test_a_model_and_data_in_memory_give_the_same_as_those_on_disk(home, lda, monkeypatch):
     model, data = load(home / "lda"), load_data(home / "images.npz")
-    for name in ("load", "read_data"):
+    for name in ("load", "read_data_of_run"):
         monkeypatch.delattr(f"deeplda.report.record.{name}")
     found = inspect_run(home / "lda", model=model, data=data)
     for name, value in vars(lda).items():

@@ -82,11 +82,8 @@ class Automatic:
         """Return a function that completes settings, once the data has been read, and prints them as a command."""
 
         def complete(config: RunConfig, data: Data) -> RunConfig:
-            return (
-                self._for_images(config, data, folder, progress, world)
-                if data.images
-                else self._for_rows(config, data, folder, progress, world)
-            )
+            choose = self._for_images if data.images else self._for_rows
+            return choose(config, data, folder, progress, world)
 
         return complete
 

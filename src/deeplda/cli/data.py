@@ -57,7 +57,7 @@ def check_command(
 ) -> None:
     """Read every file of a data source and report files that are broken or missing; if any are, exit with code 2."""
     from deeplda.data import check_data
-    from deeplda.data.sources import ignored_notes
+    from deeplda.data.source_check import ignored_notes
 
     rows, ignored = check_data(source, data_dir), ignored_notes(source)
     for note in ignored:

@@ -100,11 +100,10 @@ def _own_part(
     If it is code, the user has to have `named` it.
     """
     from deeplda.data.sources import Labelled
-    from deeplda.training.preparation import noise_note, read_data
-    from deeplda.training.run_folder import split_of, started_on
+    from deeplda.training.preparation import noise_note, read_data_of_run
+    from deeplda.training.run_folder import started_on
 
-    moved = config if data_dir is None else config.model_copy(update={"data_dir": data_dir})
-    data = read_data(moved, split_of(run), named=named)
+    data = read_data_of_run(run, config, data_dir=data_dir, named=named)
     changed = f"{config.data} has changed since {run} was trained"
     if data.table != model.card.table:
         raise InputError(f"{changed}: to score the model on all of its rows, run deeplda evaluate {run} {config.data}")

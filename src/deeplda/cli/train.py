@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -101,11 +101,7 @@ def train(
         assert choice is not None
         folder, settings = choice.folder, choice.settings
         if world.first:
-            for name, other in without_effect(settings, chosen).items():
-                option, value = name.replace("_", "-"), str(getattr(settings, other)).lower()
-                say(f"note: --{option} has no effect on training with {other} {value}", file=sys.stderr)
-            if minutes is not None and not choice.is_new:
-                say(f"note: --minutes has no effect on {folder}, which was started before", file=sys.stderr)
+            _note_options_without_effect(choice, chosen, minutes)
         progress = _progress(folder, loggers if world.first else [], silent=quiet or is_silent())
         complete = automatic.completion(folder, progress, world) if choice.settings_are_open else None
         if choice.is_new and settings.network == "identity" and "lam" not in settings.model_fields_set:
@@ -115,21 +111,20 @@ def train(
         if not world.first:
             return
     if not (folder / "report.html").exists():
-        from deeplda.report.report_files import write_report, write_subclass_figures
-
-        write_subclass_figures(folder, progress, data=finished.data, named=settings.data)
-        write_report(
-            folder,
-            network=settings.network,
-            named=settings.data,
-            model=finished.model,
-            data=finished.data,
-            progress=progress,
-        )
+        _write_report(folder, settings, finished, progress)
     if json_:
         say_json({"run": str(folder), **finished.summary.model_dump(exclude_unset=True)})
     else:
         _print_summary(folder, finished.summary, settings)
+
+
+def _note_options_without_effect(choice: RunChoice, given: Collection[str], minutes: float | None) -> None:
+    settings = choice.settings
+    for name, other in without_effect(settings, given).items():
+        option, value = name.replace("_", "-"), str(getattr(settings, other)).lower()
+        say(f"note: --{option} has no effect on training with {other} {value}", file=sys.stderr)
+    if minutes is not None and not choice.is_new:
+        say(f"note: --minutes has no effect on {choice.folder}, which was started before", file=sys.stderr)
 
 
 def _ridge_choice(progress: Progress) -> Callable[[RunConfig, Data], RunConfig]:
@@ -192,6 +187,14 @@ def _train(
         except StoppedError as error:
             command = f"deeplda train --resume --run {shlex.quote(str(folder))}{code_options(dict(settings))}{logging}"
             raise StoppedError(f"{error}; to resume: {command}") from None
+
+
+def _write_report(folder: Path, settings: RunConfig, finished: Finished, progress: Progress) -> None:
+    from deeplda.report.report_files import write_report, write_subclass_figures
+
+    model, data = finished.model, finished.data
+    write_subclass_figures(folder, progress, data=data, named=settings.data)
+    write_report(folder, network=settings.network, named=settings.data, model=model, data=data, progress=progress)
 
 
 def _changes_since(folder: Path, settings: RunConfig) -> str | None:

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from deeplda.data.pack import Pack, open_pack
     from deeplda.data.packing import pack_data
     from deeplda.data.pixels import image_pixels
-    from deeplda.data.sources import KNOWN, FileCheck, check_data, is_here, load_data
+    from deeplda.data.source_check import FileCheck, check_data
+    from deeplda.data.sources import KNOWN, is_here, load_data
 
 __all__ = [
     "KNOWN",
@@ -42,6 +43,7 @@ __getattr__, __dir__ = lazy_names(
         "image_pixels": "deeplda.data.pixels",
         "pack_data": "deeplda.data.packing",
         "read_images": "deeplda.data.images",
-        **dict.fromkeys(("KNOWN", "FileCheck", "check_data", "is_here", "load_data"), "deeplda.data.sources"),
+        **dict.fromkeys(("FileCheck", "check_data"), "deeplda.data.source_check"),
+        **dict.fromkeys(("KNOWN", "is_here", "load_data"), "deeplda.data.sources"),
     },
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -32,13 +32,16 @@ class Accepted(NamedTuple):
     suggested: str
 
 
-def sample_names(part: Part, name: PartName) -> tuple[str, ...]:
-    """Return a name for each sample: its file, its row in a table, or the name of its set and its place in it."""
+def sample_names(part: Part, name: str, places: Iterable[int] | None = None) -> tuple[str, ...]:
+    """Return a name for each sample: its file, its row in a table, or the name of its set and its place in it.
+
+    By default, the places are those in `part`.
+    """
     if part.files is not None:
         return part.files
     if part.rows is not None:
         return tuple(f"row {row}" for row in part.rows.tolist())
-    return tuple(f"{name} {place}" for place in range(len(part)))
+    return tuple(f"{name} {place}" for place in (range(len(part)) if places is None else places))
 
 
 def read_accepted(file: Path) -> dict[str, Accepted]:
@@ -84,7 +87,7 @@ def corrected(data: Data, *, drop: Path | None, relabel: Path | None) -> Data:
     """Return the data without the accepted samples of `drop`, and with the suggested labels for those of `relabel`.
 
     The test set is not changed: scores on a test set that a model has corrected would be too good. Rows of samples that
-    are not there, or that have another label by now, have no effect. `Data.notes` says what was done.
+    no longer exist, or whose label has changed since, have no effect. `Data.notes` says what was done.
 
     Raises InputError if a file cannot be read or has no effect, or if a sample is accepted in both.
     """

@@ -134,6 +134,12 @@ class Source:
     changed: bool = False
     table: TableEncoder | None = None
 
+    @cached_property
+    def parts(self) -> dict[PartName, Part]:
+        """The sets that the source has itself, by name."""
+        parts: dict[PartName, Part | None] = {"train": self.train, "val": self.val, "test": self.test}
+        return {name: part for name, part in parts.items() if part is not None}
+
 
 @dataclass(frozen=True, eq=False)
 class ImageOutline:
@@ -293,10 +299,15 @@ def part_size(samples: int, share: float) -> int:
     return max(1, int(samples * share + 0.5))
 
 
-def missing_parts(samples: int, parts: Collection[PartName]) -> dict[PartName, int]:
-    """Return how many training samples to split off for each part; 0 for a part that the source has itself."""
+def missing_shares(parts: Collection[PartName]) -> dict[PartName, float]:
+    """Return the fraction of the training samples to split off for each part; 0 for a part that a source has itself."""
     shares: dict[PartName, float] = {"test": TEST_SHARE, "val": VAL_SHARE}
-    return {part: 0 if part in parts else part_size(samples, share) for part, share in shares.items()}
+    return {part: 0.0 if part in parts else share for part, share in shares.items()}
+
+
+def missing_parts(samples: int, parts: Collection[PartName]) -> dict[PartName, int]:
+    """Return how many training samples to split off for each part; 0 for a part that a source has itself."""
+    return {part: part_size(samples, share) if share else 0 for part, share in missing_shares(parts).items()}
 
 
 def too_few(name: str, samples: int, classes: int, kind: str, *, linked: bool = False) -> InputError:

@@ -23,7 +23,8 @@ from urllib3.exceptions import HTTPError
 
 from deeplda.data.known_sets import KNOWN_SETS
 from deeplda.data.layouts import KnownSet, RemoteFile
-from deeplda.data.sources import KNOWN, FileCheck, check_data, data_folder, locate, nearest_known
+from deeplda.data.source_check import FileCheck, check_data
+from deeplda.data.sources import KNOWN, data_folder, locate, nearest_known
 from deeplda.errors import InputError
 from deeplda.io import open_regular
 from deeplda.output_folder import InUseError, OutputFolder
@@ -275,7 +276,7 @@ def unpack(archive: IO[bytes], name: Path, folder: OutputFolder, wanted: frozens
 
     Files are unpacked into a temporary folder and moved once the whole archive has been read, so every file in `folder`
     is complete. Different files of the same name are kept under a new one. Raises InputError and leaves `folder`
-    unchanged if the archive, which messages call `name`, is broken or incomplete, contains too many files, absolute
+    unchanged if the archive, called `name` in messages, is broken or incomplete, contains too many files, absolute
     paths, `..`, links or devices, or unpacks to more than `largest` bytes. Raises OSError if the files cannot be
     written.
     """

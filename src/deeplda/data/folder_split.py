@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from deeplda.data.dataset import TEST_SHARE, VAL_SHARE, missing_parts, too_few
+from deeplda.data.dataset import missing_parts, missing_shares, too_few
 from deeplda.data.listing import ImageFile, Listing
 from deeplda.data.splitting import (
     PARTS,
@@ -19,7 +19,6 @@ from deeplda.data.splitting import (
     Digests,
     Labels,
     PartCodes,
-    PartName,
     assign_added,
     conflicting_duplicates,
     group_digests,
@@ -29,7 +28,6 @@ from deeplda.data.splitting import (
 from deeplda.data.stored_split import Changes, StoredSplit
 from deeplda.formatting import counted
 
-_SHARES: tuple[tuple[PartName, float], ...] = (("test", TEST_SHARE), ("val", VAL_SHARE))
 # The number of duplicates that are listed by name.
 _MOST_LISTED = 5
 
@@ -105,9 +103,11 @@ def matched(
     their folder or their hash. New images belong to the run only in its test part: the run was not trained on them.
     """
     groups, _ = _groups(files, group_by) if files else (without_groups(0), [])
-    shares = _missing_shares(listing)
+    shares = missing_shares(listing.parts)
     linked = assign_added(stored.assignment, digests, groups, seed=seed, test_share=1.0, val_share=0.0)
-    hashed = assign_added(stored.assignment, digests, groups, seed=seed, test_share=shares[0], val_share=shares[1])
+    hashed = assign_added(
+        stored.assignment, digests, groups, seed=seed, test_share=shares["test"], val_share=shares["val"]
+    )
     own = _own_parts(files)
     # Linked images take the part of the images that they are linked to, the others that of their folder, if it is not
     # the one that was split.
@@ -122,12 +122,6 @@ def matched(
 
 def _own_parts(files: Sequence[ImageFile]) -> PartCodes:
     return np.array([PARTS.index(file.part) for file in files], dtype=np.int8)
-
-
-def _missing_shares(listing: Listing) -> tuple[float, float]:
-    """Return the shares of test and validation images to split off, 0 for a part that has a folder of its own."""
-    test, val = (0.0 if part in listing.parts else share for part, share in _SHARES)
-    return test, val
 
 
 def _split_anew(listing: Listing, digests: Digests, labels: Labels, groups: Digests, seed: int) -> PartCodes:

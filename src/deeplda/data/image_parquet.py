@@ -79,9 +79,7 @@ class ParquetImages:
                 if label not in number:
                     raise InputError(f"row {row} of {name} has the unknown label {label!r}: leave out unlabelled files")
                 files.append(ImageFile(self._path, f"{table.part}/{label}", f"{name}/{row}", table.part, number[label]))
-        present = {file.part for file in files}
-        parts: tuple[PartName, ...] = ("train", "val", "test")
-        return Listing(self._path, tuple(part for part in parts if part in present), tuple(names), tuple(files))
+        return Listing.of(self._path, names, files)
 
     def shape(self, files: Sequence[ImageFile], image_size: int | None) -> tuple[int, int, int] | None:
         """Return the shape of images from their headers."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from deeplda.data.dataset import check_class_names
 from deeplda.data.images import HEIC_SUFFIXES, INSTALL_HEIC, READABLE, SUFFIXES, readable_suffixes
-from deeplda.data.splitting import PartName
+from deeplda.data.splitting import PARTS, PartName
 from deeplda.errors import InputError
 from deeplda.formatting import counted
 
@@ -69,6 +69,12 @@ class Listing:
     files: tuple[ImageFile, ...]
     notes: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, folder: Path, class_names: Sequence[str], files: Sequence[ImageFile]) -> Listing:
+        """Return the listing of these files, which has the splits that they belong to."""
+        present = {file.part for file in files}
+        return cls(folder, tuple(part for part in PARTS if part in present), tuple(class_names), tuple(files))
+
     def require_all_classes(self, files: Iterable[ImageFile]) -> None:
         """Raise InputError if a class has none of these files in one of the splits."""
         counts = Counter((file.part, file.label) for file in files)
@@ -101,7 +107,7 @@ def list_images(folder: Path) -> Listing:
 def list_labelled(folder: Path) -> Listing:
     """List the image files to evaluate a model on: those in test/ or, if there is no such folder, all of them.
 
-    The classes may be any. Raises InputError if there are none.
+    They may have other classes than the training data. Raises InputError if there are none.
     """
     roots = _part_folders(folder)
     return _listed(folder, {"test": roots["test"]} if "test" in roots else roots or {"train": folder})

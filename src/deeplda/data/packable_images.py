@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from deeplda.data.dataset import Part, Source
+from deeplda.data.dataset import Source
 from deeplda.data.folder import attempt_all, common_shape, decoded
 from deeplda.data.images import file_digest, read_header, resize_arrays
 from deeplda.data.listed_source import Samples
 from deeplda.data.listing import ImageFile, Listing, list_images
-from deeplda.data.splitting import DIGEST_DTYPE, PartName, content_digest
+from deeplda.data.splitting import DIGEST_DTYPE, content_digest
 from deeplda.errors import InputError
 
 
@@ -47,13 +47,6 @@ class ArrayImages:
     source: Source
 
     @cached_property
-    def _parts(self) -> dict[PartName, Part]:
-        parts: dict[PartName, Part | None] = {
-            "train": self.source.train, "val": self.source.val, "test": self.source.test
-        }  # fmt: skip
-        return {name: part for name, part in parts.items() if part is not None}
-
-    @cached_property
     def listing(self) -> Listing:
         """The images in their order."""
         source = self.source
@@ -63,10 +56,10 @@ class ArrayImages:
         root, names = Path(source.name), source.class_names
         files = [
             ImageFile(root, f"{part}/{names[label]}", f"{place:07}", part, label)
-            for part, own in self._parts.items()
+            for part, own in self.source.parts.items()
             for place, label in enumerate(own.labels.tolist())
         ]
-        return Listing(root, tuple(self._parts), names, tuple(files))
+        return Listing(root, tuple(self.source.parts), names, tuple(files))
 
     def shape(self, files: Sequence[ImageFile], image_size: int | None) -> tuple[int, int, int] | None:
         """Return the shape of the arrays, or that to which they are resized."""
@@ -84,4 +77,4 @@ class ArrayImages:
         return Samples(files, pixels, np.array(self.digests(files), dtype=DIGEST_DTYPE), {})
 
     def _pixels(self, file: ImageFile) -> NDArray[np.uint8]:
-        return np.asarray(self._parts[file.part].inputs[int(file.name)], dtype=np.uint8)
+        return np.asarray(self.source.parts[file.part].inputs[int(file.name)], dtype=np.uint8)

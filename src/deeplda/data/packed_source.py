@@ -14,7 +14,6 @@ from deeplda.data.listed_source import Samples, labelled_source, new_source, sto
 from deeplda.data.listing import ImageFile, Listing
 from deeplda.data.mapped_rows import MappedRows
 from deeplda.data.pack import Pack, open_pack
-from deeplda.data.splitting import PARTS
 from deeplda.data.stored_split import StoredSplit
 from deeplda.errors import InputError
 
@@ -56,12 +55,11 @@ def read_packed_labelled(path: Path) -> tuple[Source, str]:
 def _listing(pack: Pack) -> Listing:
     """Return the images of a pack as a listing of the folder that was packed."""
     own = zip(pack.class_folders, pack.files, pack.labels.tolist(), strict=True)
-    files = tuple(
+    files = [
         ImageFile(pack.path, folder.path, file[len(folder.path) + 1 :], folder.part, label)
         for folder, file, label in own
-    )
-    present = {file.part for file in files}
-    return Listing(pack.path, tuple(part for part in PARTS if part in present), pack.class_names, files)
+    ]
+    return Listing.of(pack.path, pack.class_names, files)
 
 
 def _samples(pack: Pack, files: Sequence[ImageFile]) -> Samples:

@@ -14,7 +14,6 @@ from deeplda.data.folder_options import FolderOptions
 from deeplda.data.image_parquet import ParquetImages, parquet_files
 from deeplda.data.images import read_header
 from deeplda.data.listing import Listing, list_images
-from deeplda.data.pack_index import is_pack
 from deeplda.data.pack_writer import OutdatedPackError, PackableImages, Packed, Watch, write_pack
 from deeplda.data.packable_images import ArrayImages, FolderImages
 from deeplda.data.sources import data_folder, find_source, read_source
@@ -62,8 +61,8 @@ def packed_if_large(
     source: str | Path,
     *,
     options: FolderOptions,
-    data_dir: Path | None = None,
-    processes: int = 1,
+    data_dir: Path | None,
+    processes: int,
     note: Callable[[str], None],
     watch: Watch = _unwatched,
 ) -> str | Path:
@@ -76,19 +75,19 @@ def packed_if_large(
     Raises InputError if the folder cannot be listed or packed.
     """
     place = find_source(source)
-    if not isinstance(place, Path) or not place.is_dir() or is_pack(place):
+    if place.kind != "folder":
         return source
+    folder = place.path
 
     def fits(size: int) -> bool:
-        # As for `require_memory`, splitting needs a second copy for a moment.
         return fits_in_memory(processes * size)
 
-    size = _decoded_size(list_images(place), options.image_size, fits)
+    size = _decoded_size(list_images(folder), options.image_size, fits)
     if fits(size):
         return source
-    pack = _cached(place, options.image_size, data_dir)
-    note(f"the pixels of {place} take {gib(size)}, too much for the memory, so they are packed into {pack}")
-    images = FolderImages(place)
+    pack = _cached(folder, options.image_size, data_dir)
+    note(f"the pixels of {folder} take {gib(size)}, too much for the memory, so they are packed into {pack}")
+    images = FolderImages(folder)
     try:
         write_pack(pack, images, options, watch, wait=True)
     except OutdatedPackError as error:
@@ -104,11 +103,11 @@ def _images(source: str | Path, data_dir: Path | None) -> PackableImages:
     if parquet_files(path):
         return ParquetImages(path)
     place = find_source(source)
-    if isinstance(place, Path) and place.is_dir():
-        if is_pack(place):
-            raise InputError(f"{source} is a pack already: pack the images that it was written from")
-        return FolderImages(place)
-    return ArrayImages(read_source(place, data_dir, replace(FolderOptions(), split="seed")))
+    if place.kind == "pack":
+        raise InputError(f"{source} is a pack already: pack the images that it was written from")
+    if place.kind == "folder":
+        return FolderImages(place.path)
+    return ArrayImages(read_source(source, data_dir, replace(FolderOptions(), split="seed")))
 
 
 def _decoded_size(listing: Listing, image_size: int | None, fits: Callable[[int], bool]) -> int:

@@ -1,14 +1,15 @@
-"""Find a data source by name or path, load it, and check its files."""
+"""Find a data source by name or path, and load it."""
 
 from __future__ import annotations
 
 import difflib
 import os
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,18 +26,16 @@ from deeplda.data.dataset import (
 )
 from deeplda.data.folder_options import FolderOptions, FolderSplit
 from deeplda.data.known_sets import KNOWN_SETS, read_digits
-from deeplda.data.layouts import KnownSet
 from deeplda.data.mapped_rows import MappedRows
 from deeplda.data.npz import read_npz
 from deeplda.data.pack_index import is_pack
-from deeplda.data.splitting import PARTS, PartName
 from deeplda.data.stored_split import StoredSplit
 from deeplda.data.table_formats import READABLE, table_format
 from deeplda.errors import InputError
 from deeplda.extras import require
 from deeplda.formatting import counted
 from deeplda.io import expanded
-from deeplda.memory import TooLargeError, require_memory
+from deeplda.memory import require_memory
 from deeplda.user_code import is_code
 
 if TYPE_CHECKING:
@@ -45,7 +44,18 @@ if TYPE_CHECKING:
 # Modules that need Pillow or pyarrow are imported where they are used: digits, known sets and .npz files need neither.
 
 KNOWN = ("digits", *KNOWN_SETS)
-_CHECKED_AT_ONCE = 1_000
+
+
+class Place(NamedTuple):
+    """Where a source is: a known name, the user's function as "module.path:name", or the path of a file or folder."""
+
+    kind: Literal["known", "code", "table", "npz", "pack", "folder"]
+    name: str
+
+    @property
+    def path(self) -> Path:
+        """The path of a file or folder."""
+        return Path(self.name)
 
 
 def load_data(
@@ -98,10 +108,8 @@ def load_data(
     options = FolderOptions(
         image_size, skip_unreadable, strict, seed=split_seed, group_by=group_by, split=split, exact=exact
     )
-    try:
+    with _reading(source):
         found = read_source(source, data_dir, options, target)
-    except OSError as error:
-        raise InputError(f"{error.filename or source} cannot be read ({error.strerror})") from None
     check_class_names(found.name, found.class_names)
     if image_size is not None:
         found = _resized(found, (image_size, image_size), do="leave out --image-size")
@@ -139,10 +147,8 @@ def load_labelled(
     Raises InputError if the source does not exist, is broken or does not fit in memory, or if it has no sample of a
     known class and the right shape.
     """
-    try:
+    with _reading(source):
         found, split = _read_labelled(source, data_dir, sample_shape, table)
-    except OSError as error:
-        raise InputError(f"{error.filename or source} cannot be read ({error.strerror})") from None
     if len(sample_shape) == 3 and found.train.inputs.ndim == 4:
         found = _resized(found, (sample_shape[1], sample_shape[2]), do="")
     if found.train.inputs.shape[1:] != sample_shape:
@@ -169,46 +175,43 @@ def outline_images(source: str | Path) -> ImageOutline | None:
     Images in a folder are not decoded. Raises InputError if the source does not exist or is broken.
     """
     place = find_source(source)
-    if isinstance(place, str) or is_pack(place) or (place.is_file() and table_format(place)):
+    if place.kind not in ("folder", "npz"):
         return None
-    try:
-        if place.is_dir():
+    with _reading(source):
+        if place.kind == "folder":
             from deeplda.data.folder import outline_folder
 
-            return outline_folder(place)
-        found = read_npz(place)
-    except OSError as error:
-        raise InputError(f"{error.filename or source} cannot be read ({error.strerror})") from None
+            return outline_folder(place.path)
+        found = read_npz(place.path)
     if found.train.inputs.ndim != 4:
         return None
-    present: list[PartName] = [part for part in PARTS if getattr(found, part) is not None]
     return ImageOutline(
         sizes=np.array([found.train.inputs.shape[2:]], dtype=np.int64),
-        images=len(found.train) - sum(missing_parts(len(found.train), present).values()),
+        images=len(found.train) - sum(missing_parts(len(found.train), found.parts).values()),
         classes=len(found.class_names),
     )
 
 
 def is_table(source: str | Path) -> bool:
     """Return whether a source is a table, or an .npz file. Raises InputError if it does not exist."""
-    place = find_source(source)
-    return isinstance(place, Path) and place.is_file()
+    return find_source(source).kind in ("table", "npz")
 
 
-def find_source(source: str | Path) -> str | Path:
-    """Return a known name or "module.path:name" unchanged, or the path of a folder, pack, table or .npz file.
-
-    Raises InputError otherwise.
-    """
+def find_source(source: str | Path) -> Place:
+    """Return where a source is. Raises InputError if there is no such source."""
     if source in KNOWN:
-        return str(source)
+        return Place("known", str(source))
     path = expanded(source)
-    if path.is_dir() or (path.is_file() and (path.suffix.lower() == ".npz" or table_format(path))):
-        return path
+    if path.is_dir():
+        return Place("pack" if is_pack(path) else "folder", str(path))
     if path.is_file():
+        if path.suffix.lower() == ".npz":
+            return Place("npz", str(path))
+        if table_format(path):
+            return Place("table", str(path))
         raise InputError(f"{source} is a file, need a folder of images, a pack, a table ({READABLE}) or an .npz file")
     if is_code(source):
-        return source
+        return Place("code", source)
     need = "a known name, a folder, a pack, a table, an .npz file or a function as module.path:name"
     raise InputError(f"{source} does not exist", need=need, do=nearest_known(str(source)))
 
@@ -250,34 +253,34 @@ def is_here(name: str, data_dir: Path | None = None) -> bool:
 
 def read_source(source: str | Path, data_dir: Path | None, options: FolderOptions, target: str | None = None) -> Source:
     """Read a source as it is, without the splits that it lacks. Raises InputError if it cannot be read."""
-    found = find_source(source)
-    if table_format(found) and isinstance(found, Path) and found.is_file():
-        require("table", "reading a table")
-        from deeplda.data.table_source import read_table
-
-        return read_table(found, target=target, group_by=options.group_by, seed=options.seed)
-    if target is not None:
+    place = find_source(source)
+    if target is not None and place.kind != "table":
         raise InputError(f"target is {target!r}, but {source} is not a table: omit it")
-    if found == "digits":
-        return read_digits()
-    if is_code(found):
-        from deeplda.data.own_source import read_own
+    match place.kind:
+        case "known":
+            return read_digits() if place.name == "digits" else _read_known(place.name, data_dir)
+        case "code":
+            from deeplda.data.own_source import read_own
 
-        return read_own(found)
-    if isinstance(found, str):
-        return _read_known(found, data_dir)
-    if not found.is_dir():
-        if options.group_by is not None:
-            what = f"group_by is {options.group_by!r}, but {source} is neither a table nor a folder"
-            raise InputError(f"{what}: omit it, or write a table")
-        return read_npz(found)
-    if is_pack(found):
-        from deeplda.data.packed_source import read_pack
+            return read_own(place.name)
+        case "table":
+            require("table", "reading a table")
+            from deeplda.data.table_source import read_table
 
-        return read_pack(found, options)
-    from deeplda.data.folder import read_folder
+            return read_table(place.path, target=target, group_by=options.group_by, seed=options.seed)
+        case "npz":
+            if options.group_by is not None:
+                what = f"group_by is {options.group_by!r}, but {source} is neither a table nor a folder"
+                raise InputError(f"{what}: omit it, or write a table")
+            return read_npz(place.path)
+        case "pack":
+            from deeplda.data.packed_source import read_pack
 
-    return read_folder(found, options)
+            return read_pack(place.path, options)
+        case "folder":
+            from deeplda.data.folder import read_folder
+
+            return read_folder(place.path, options)
 
 
 def _read_labelled(
@@ -285,44 +288,67 @@ def _read_labelled(
 ) -> tuple[Source, str]:
     """Return a source whose training part are the samples to evaluate on, and "test" or "all"."""
     place = find_source(source)
-    if isinstance(place, Path) and place.is_file() and table_format(place):
+    if place.kind == "table":
         if table is None:
             raise InputError(f"{source} is a table, but the model was not trained on one: pass other data")
         require("table", "reading a table")
         from deeplda.data.table_source import read_labelled_table
 
-        return read_labelled_table(place, table), "all"
-    if isinstance(place, Path) and is_pack(place):
+        return read_labelled_table(place.path, table), "all"
+    if place.kind == "pack":
         from deeplda.data.packed_source import read_packed_labelled
 
-        return read_packed_labelled(place)
-    if isinstance(place, Path) and place.is_dir():
+        return read_packed_labelled(place.path)
+    if place.kind == "folder":
         if len(shape) != 3 or shape[0] not in (1, 3):
             kind = f"images of {shape[0]} channels" if len(shape) == 3 else "feature vectors"
             raise InputError(f"{source} is a folder of images, but the model takes {kind}: pass an .npz file")
         from deeplda.data.folder import read_labelled
 
-        return read_labelled(place, shape)
-    found = (
-        read_npz(place, test_alone=True) if isinstance(place, Path) else read_source(place, data_dir, FolderOptions())
-    )
+        return read_labelled(place.path, shape)
+    is_npz = place.kind == "npz"
+    found = read_npz(place.path, test_alone=True) if is_npz else read_source(source, data_dir, FolderOptions())
     if found.test is not None:
         return replace(found, train=found.test, val=None, test=None), "test"
-    parts = [found.train, *([found.val] if found.val is not None else [])]
-    return replace(found, train=joined(*parts), val=None), "all"
+    return replace(found, train=joined(*found.parts.values()), val=None), "all"
+
+
+@contextmanager
+def _reading(source: str | Path) -> Iterator[None]:
+    """Convert an error of the system in this block to an InputError that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{error.filename or source} cannot be read ({error.strerror})") from None
+
+
+def source_changes(source: str | Path, stored: StoredSplit) -> str | None:
+    """Return how a folder or a pack differs from a stored split; None if it does not, or if it is neither."""
+    place = find_source(source)
+    if place.kind == "pack":
+        from deeplda.data.pack import open_pack
+
+        pack = open_pack(place.path)
+        changes = stored.compare(pack.files, pack.digests)
+        return changes.sentence() if changes else None
+    if place.kind == "folder":
+        from deeplda.data.folder import folder_changes
+
+        return folder_changes(place.path, stored)
+    return None
 
 
 def _read_known(name: str, data_dir: Path | None) -> Source:
     known, folder = KNOWN_SETS[name], locate(name, data_dir)
     if missing := next((file for file in known.files(folder) if not file.is_file()), None):
-        found = _unreadable_layout(name, data_dir)
+        found = unreadable_layout(name, data_dir)
         what, need = (found, "the binary layout") if found else (f"{missing} does not exist", f"the files of {name}")
         where = f" --data-dir {data_dir}" if data_dir is not None else ""
         raise InputError(what, need=need, do=f"run deeplda data fetch {name}{where}")
     return known.read(folder)
 
 
-def _unreadable_layout(name: str, data_dir: Path | None) -> str | None:
+def unreadable_layout(name: str, data_dir: Path | None) -> str | None:
     """Describe a known set that is present, but only in a layout that we do not read; return None otherwise."""
     known = KNOWN_SETS[name]
     any_file = any(map(Path.is_file, known.files(locate(name, data_dir))))
@@ -339,143 +365,7 @@ def _resized(source: Source, size: tuple[int, int], do: str) -> Source:
         raise InputError(f"{source.name} contains feature vectors, which cannot be resized: {do}")
     if source.train.inputs.shape[2:] == size:
         return source
-    samples = len(source.train) + len(source.val or ()) + len(source.test or ())
     pixels = source.train.inputs.shape[1] * size[0] * size[1]
-    require_memory(samples * pixels, f"{source.name} at {size[0]} x {size[1]}")
-    val, test = source.val and resized(source.val), source.test and resized(source.test)
-    return replace(source, train=resized(source.train), val=val, test=test)
-
-
-@dataclass(frozen=True)
-class FileCheck:
-    """The result of checking one file or folder: a description of what was found, and whether it is usable."""
-
-    file: Path
-    found: str
-    ok: bool
-
-
-def check_data(source: str | Path, data_dir: Path | None = None) -> list[FileCheck]:
-    """Read every file of a source and report what was found, including broken files.
-
-    For a known set, there is one row per file, plus one if intact files contradict each other. For a folder, there is
-    one row per class and split, plus one per broken image; for a pack, the same and one per broken block. For an .npz
-    file or a table, there is one row per split. Raises InputError only if the source itself does not exist.
-    """
-    found = find_source(source)
-    if found == "digits":
-        return [FileCheck(Path("digits"), "bundled with scikit-learn", True)]
-    if isinstance(found, str) and not is_code(found):
-        return _check_known(found, data_dir)
-    try:
-        if is_code(found):
-            return _check_samples(found)
-        assert isinstance(found, Path)
-        if is_pack(found):
-            return _check_pack(found)
-        return _check_folder(found) if found.is_dir() else _check_samples(found)
-    except (InputError, OSError) as error:
-        return [FileCheck(Path(found), str(error), False)]
-
-
-def source_changes(source: str | Path, stored: StoredSplit) -> str | None:
-    """Return how a folder or a pack differs from a stored split; None if it does not, or if it is neither."""
-    place = find_source(source)
-    if not isinstance(place, Path) or not place.is_dir():
-        return None
-    if is_pack(place):
-        from deeplda.data.pack import open_pack
-
-        pack = open_pack(place)
-        changes = stored.compare(pack.files, pack.digests)
-        return changes.sentence() if changes else None
-    from deeplda.data.folder import folder_changes
-
-    return folder_changes(place, stored)
-
-
-def ignored_notes(source: str | Path) -> tuple[str, ...]:
-    """Return sentences about the files in a folder of images that are not read; none for other sources."""
-    place = find_source(source)
-    if not isinstance(place, Path) or not place.is_dir() or is_pack(place):
-        return ()
-    from deeplda.data.listing import list_images
-
-    try:
-        return list_images(place).notes
-    except (InputError, OSError):  # `check_data` reports it
-        return ()
-
-
-def _check_known(name: str, data_dir: Path | None) -> list[FileCheck]:
-    known, folder = KNOWN_SETS[name], locate(name, data_dir)
-    rows = [_check_file(file, known) for file in known.files(folder)]
-    if all(row.ok for row in rows):
-        try:
-            known.read(folder)
-        except TooLargeError:
-            pass  # the files may still be intact
-        except (InputError, OSError) as error:
-            rows.append(FileCheck(folder, str(error), False))
-    elif found := _unreadable_layout(name, data_dir):
-        rows.append(FileCheck(folder, found, False))
-    return rows
-
-
-def _check_file(file: Path, known: KnownSet) -> FileCheck:
-    try:
-        return FileCheck(file, known.describe(file), True) if file.is_file() else FileCheck(file, "missing", False)
-    except (InputError, OSError) as error:
-        return FileCheck(file, str(error), False)
-
-
-def _check_folder(path: Path) -> list[FileCheck]:
-    from deeplda.data.images import decode, in_threads
-    from deeplda.data.listing import ImageFile, list_images
-
-    def check(file: ImageFile) -> FileCheck:
-        try:
-            decode(file.path, channels=3)
-        except InputError as error:
-            return FileCheck(file.path, str(error), False)
-        return FileCheck(file.path, "intact", True)
-
-    listing = list_images(path)
-    checked = in_threads(check, listing.files)
-    counts = Counter((file.part, file.label) for file, row in zip(listing.files, checked, strict=True) if row.ok)
-    rows = [
-        FileCheck(path, f"{part}, {name}: {counted(counts[part, label], 'image')}", counts[part, label] > 0)
-        for part, (label, name) in product(listing.parts, enumerate(listing.class_names))
-    ]
-    return rows + [row for row in checked if not row.ok]
-
-
-def _check_pack(path: Path) -> list[FileCheck]:
-    from deeplda.data.pack import damaged_blocks, open_pack
-
-    pack = open_pack(path)
-    counts = Counter(zip((folder.part for folder in pack.class_folders), pack.labels.tolist(), strict=True))
-    rows = [
-        FileCheck(path, f"{part}, {pack.class_names[label]}: {counted(count, 'image')}", True)
-        for (part, label), count in counts.items()
-    ]
-    broken = [
-        FileCheck(
-            path, f"the pixels of {counted(block.stop - block.start, 'image')} from {first} on are damaged", False
-        )
-        for block, first in damaged_blocks(pack)
-    ]
-    return rows + broken
-
-
-def _check_samples(place: str | Path) -> list[FileCheck]:
-    source = read_source(place, None, FolderOptions())
-    shape = " x ".join(map(str, source.train.inputs.shape[1:]))
-    parts = {"train": source.train, "val": source.val, "test": source.test}
-    for part in parts.values():
-        # The values of samples in a file are checked when they are read.
-        if part is not None and isinstance(part.inputs, MappedRows):
-            for start in range(0, len(part), _CHECKED_AT_ONCE):
-                np.asarray(part.inputs[start : start + _CHECKED_AT_ONCE])
-    counts = {name: counted(len(part), "sample") for name, part in parts.items() if part is not None}
-    return [FileCheck(Path(place), f"{name}: {count} of {shape}", True) for name, count in counts.items()]
+    require_memory(sum(map(len, source.parts.values())) * pixels, f"{source.name} at {size[0]} x {size[1]}")
+    found = {name: resized(part) for name, part in source.parts.items()}
+    return replace(source, train=found["train"], val=found.get("val"), test=found.get("test"))

@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,9 +51,7 @@ class TableStatistics:
 
     def __init__(self, kinds: Mapping[str, Kind | None]) -> None:
         self._kinds = kinds
-        self._columns: dict[str, _NumberStatistics | _TextStatistics | _VectorStatistics] = {
-            name: _statistics_of(kind) for name, kind in kinds.items() if kind is not None
-        }
+        self._columns = {name: _statistics_of(name, kind) for name, kind in kinds.items() if kind is not None}
 
     def update(self, columns: Mapping[str, Values]) -> None:
         """Add rows, given as the values of every column."""
@@ -62,7 +61,7 @@ class TableStatistics:
     def encoder(self, target: str | None = None) -> TableEncoder:
         """Return the encoding of these columns. Raises InputError if none of them can be used."""
         left_out = {name: reason for name in self._kinds if (reason := self._reason(name)) is not None}
-        used = [self._encoding(name) for name in self._kinds if name not in left_out]
+        used = [self._columns[name].encoding() for name in self._kinds if name not in left_out]
         if not used:
             reasons = ", ".join(f"{name} ({reason})" for name, reason in list(left_out.items())[:3])
             what = f"no column can be used to predict: {reasons}" if left_out else "there is no column to predict from"
@@ -75,34 +74,20 @@ class TableStatistics:
             return "it has no name, like the index of a data frame"
         if name not in self._columns:
             return "its values are neither numbers, dates nor strings"
-        statistics = self._columns[name]
-        if (
-            isinstance(statistics, _NumberStatistics)
-            and self._kinds[name] == "number"
-            and statistics.is_identifier(name)
-        ):
-            return _IDENTIFIER
-        return statistics.unusable()
-
-    def _encoding(self, name: str) -> NumberEncoding | DateEncoding | CategoryEncoding | VectorEncoding:
-        statistics, kind = self._columns[name], self._kinds[name]
-        if isinstance(statistics, _TextStatistics | _VectorStatistics):
-            return statistics.encoding(name)
-        if kind == "date":
-            return statistics.date_encoding(name)
-        return statistics.encoding(name, boolean=kind == "boolean")
+        return self._columns[name].unusable()
 
 
-def _statistics_of(kind: Kind) -> _NumberStatistics | _TextStatistics | _VectorStatistics:
+def _statistics_of(name: str, kind: Kind) -> _NumberStatistics | _TextStatistics | _VectorStatistics:
     if kind == "vector":
-        return _VectorStatistics()
-    return _TextStatistics() if kind == "text" else _NumberStatistics()
+        return _VectorStatistics(name)
+    return _TextStatistics(name) if kind == "text" else _NumberStatistics(name, kind)
 
 
 class _NumberStatistics:
-    """The mean and variance of numbers, merged by the formula of Chan et al., and what tells an identifier."""
+    """The mean and variance of numbers, booleans or dates, merged by the formula of Chan et al."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str, kind: Literal["number", "boolean", "date"]) -> None:
+        self._name, self._kind = name, kind
         self._count, self._missing = 0, 0
         self._mean, self._squares = 0.0, 0.0
         self._least, self._most = math.inf, -math.inf
@@ -127,39 +112,33 @@ class _NumberStatistics:
     def unusable(self) -> str | None:
         if not self._count:
             return _EMPTY
+        if self._kind == "number" and self._is_identifier():
+            return _IDENTIFIER
         return _CONSTANT if self._least == self._most and not self._missing else None
 
-    def is_identifier(self, name: str) -> bool:
+    def encoding(self) -> NumberEncoding | DateEncoding:
+        # The squares of tiny numbers are 0.
+        deviation = math.sqrt(self._squares / self._count) or self._most - self._least or 1.0
+        missing = self._missing > 0
+        if self._kind != "date":
+            return NumberEncoding(
+                name=self._name, kind=self._kind, mean=self._mean, deviation=deviation, missing=missing
+            )
+        cycles: tuple[Cycle, ...] = ("year", "week") if self._whole else ("year", "week", "day")
+        return DateEncoding(name=self._name, mean=self._mean, deviation=deviation, cycles=cycles, missing=missing)
+
+    def _is_identifier(self) -> bool:
         """Return whether these are different whole numbers that fill half of their range or are named like an id."""
         if self._count < _ENOUGH or not self._whole or len(np.unique(self._first)) < len(self._first):
             return False
-        return self._most - self._least < 2 * self._count or bool(_NAMED_ID.search(name))
-
-    def encoding(self, name: str, *, boolean: bool) -> NumberEncoding:
-        return NumberEncoding(
-            name=name,
-            kind="boolean" if boolean else "number",
-            mean=self._mean,
-            deviation=self._deviation(),
-            missing=self._missing > 0,
-        )
-
-    def date_encoding(self, name: str) -> DateEncoding:
-        cycles: tuple[Cycle, ...] = ("year", "week") if self._whole else ("year", "week", "day")
-        return DateEncoding(
-            name=name, mean=self._mean, deviation=self._deviation(), cycles=cycles, missing=self._missing > 0
-        )
-
-    def _deviation(self) -> float:
-        # The squares of tiny numbers are 0.
-        return math.sqrt(self._squares / self._count) or self._most - self._least or 1.0
+        return self._most - self._least < 2 * self._count or bool(_NAMED_ID.search(self._name))
 
 
 class _VectorStatistics:
     """The mean and variance of each number in lists, merged by the formula of Chan et al."""
 
-    def __init__(self) -> None:
-        self._count = 0
+    def __init__(self, name: str) -> None:
+        self._name, self._count = name, 0
         self._mean: NDArray[np.float64] = np.zeros(0)
         self._squares: NDArray[np.float64] = np.zeros(0)
 
@@ -185,19 +164,20 @@ class _VectorStatistics:
             return _EMPTY
         return None if self._squares.any() else _CONSTANT
 
-    def encoding(self, name: str) -> VectorEncoding:
+    def encoding(self) -> VectorEncoding:
         # Numbers that are the same in every row are only centred.
         deviation = np.sqrt(self._squares / self._count)
         deviation = np.where(deviation > 0, deviation, 1.0)
         return VectorEncoding(
-            name=name, mean=tuple(self._mean.tolist()), deviation=tuple(deviation.tolist()), missing=False
+            name=self._name, mean=tuple(self._mean.tolist()), deviation=tuple(deviation.tolist()), missing=False
         )
 
 
 class _TextStatistics:
     """How often each text occurs."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self._name = name
         self._words: Counter[str] = Counter()
         self._count, self._missing = 0, 0
 
@@ -219,10 +199,10 @@ class _TextStatistics:
         rare = len(self._words) > max(_ENOUGH, self._count / 2) or not self._categories()
         return _IDENTIFIER if rare else None
 
-    def encoding(self, name: str) -> CategoryEncoding:
+    def encoding(self) -> CategoryEncoding:
         words = self._categories()
         return CategoryEncoding(
-            name=name, words=tuple(sorted(words)), other=len(words) < len(self._words), missing=self._missing > 0
+            name=self._name, words=tuple(sorted(words)), other=len(words) < len(self._words), missing=self._missing > 0
         )
 
     def _categories(self) -> list[str]:

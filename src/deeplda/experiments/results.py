@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from math import nan, sqrt
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Literal, NamedTuple
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from deeplda.errors import InputError
 from deeplda.experiments.sweep_definition import SweepDefinition, TrialSettings, sweep_file
@@ -30,17 +32,19 @@ _NO_SPREAD = 1e-9
 # Scores of the probabilities, by their names in `PredictorScores`, and their headings in tables.
 PROBABILITY_SCORES = {"log_loss": "log loss", "brier": "Brier", "ece": "ECE"}
 
-# Columns of trials.csv with scores other than the accuracy of a predictor.
-_SCORE_COLUMNS = {"test balanced", "test auc", "test log loss", "test brier", "test ece"}
+# Columns of trials.csv with scores of the primary predictor, by their names in `PredictorScores`.
+_SCORE_COLUMNS = {name: f"test {name.replace('_', ' ')}" for name in ("auc", *PROBABILITY_SCORES)}
 
 Verdict = Literal["better", "worse", "no significant difference", "not comparable"]
 
 
-class TrialScore(NamedTuple):
-    """The validation accuracy and training time of a trial."""
+class TrialResult(BaseModel):
+    """The validation accuracy of a finished trial, and its training time."""
 
-    validation: float
-    seconds: float
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    validation: float = Field(ge=0, le=1)
+    seconds: float = Field(ge=0, le=1e9)
 
 
 @dataclass(frozen=True)
@@ -156,7 +160,7 @@ def read_results(folder: Path) -> SweepResults:
     return SweepResults(definition, tuple(groups.values()), len(finished), len(definition.trials()))
 
 
-def recorded_result(folder: Path, definition: SweepDefinition, name: str) -> TrialScore | None:
+def recorded_result(folder: Path, definition: SweepDefinition, name: str) -> TrialResult | None:
     """Return the result of a trial that is recorded in the folder without its model, or None if it is not.
 
     The record is a run folder whose model was removed, with the same settings, or a row of trials.csv.
@@ -167,7 +171,7 @@ def recorded_result(folder: Path, definition: SweepDefinition, name: str) -> Tri
     trial = _of_run(folder, definition, name, own) or _of_row(folder, definition, name, own, _rows(folder))
     if trial is None or not _same_results(trial.config, definition.config(own)):
         return None
-    return TrialScore(trial.validation, trial.seconds)
+    return TrialResult(validation=trial.validation, seconds=trial.seconds)
 
 
 def write_trials(folder: Path, definition: SweepDefinition) -> None:
@@ -209,8 +213,7 @@ def _of_run(folder: Path, definition: SweepDefinition, name: str, own: TrialSett
     other = _other(own)
     if definition.search:
         other = {"lam": config.lam, "learning_rate": config.learning_rate}
-    deciding = next(iter(summary.test.predictors.values()))
-    found = {name: getattr(deciding, name) for name in PROBABILITY_SCORES}
+    found = {name: getattr(summary.test.deciding, name) for name in PROBABILITY_SCORES}
     probabilities = {name: value for name, value in found.items() if value is not None}
     accuracies, seconds = _test_accuracies(summary), summary.seconds
     cells = _result_cells(run, summary)
@@ -231,15 +234,12 @@ def _of_row(
     test = {
         column.removeprefix("test "): numbers[column] / 100
         for column in cells
-        if column.startswith("test ") and column not in _SCORE_COLUMNS
+        if column.startswith("test ") and column not in ("test balanced", *_SCORE_COLUMNS.values())
     }
     if "validation" not in numbers or not test:
         return None
-    probabilities = {
-        score: numbers[f"test {score.replace('_', ' ')}"]
-        for score in PROBABILITY_SCORES
-        if f"test {score.replace('_', ' ')}" in numbers
-    }
+    columns = {score: _SCORE_COLUMNS[score] for score in PROBABILITY_SCORES}
+    probabilities = {score: numbers[column] for score, column in columns.items() if column in numbers}
     accuracy, seconds = numbers["validation"] / 100, numbers.get("seconds", 0.0)
     shares, others = (accuracy, *test.values()), (seconds, *probabilities.values())
     if not (all(0 <= share <= 1 for share in shares) and all(0 <= value < 1e9 for value in others)):
@@ -310,15 +310,14 @@ def _settings_cells(trial: _FinishedTrial) -> TrialSettings:
 def _result_cells(run: Path, summary: SummaryRow) -> dict[str, str]:
     assert isinstance(summary.validation, Scores)
     assert isinstance(summary.test, Scores)
-    decides = next(iter(summary.test.predictors.values()))
+    scores = summary.test.deciding
     cells = {
         "validation": percent_cell(summary.validation.accuracy),
-        "test balanced": percent_cell(decides.balanced_accuracy),
-        "test auc": "" if decides.auc is None else f"{decides.auc:.4f}",
-        "test log loss": "" if decides.log_loss is None else f"{decides.log_loss:.4f}",
-        "test brier": "" if decides.brier is None else f"{decides.brier:.4f}",
-        "test ece": "" if decides.ece is None else f"{decides.ece:.4f}",
+        "test balanced": percent_cell(scores.balanced_accuracy),
     }
+    for name, column in _SCORE_COLUMNS.items():
+        value = getattr(scores, name)
+        cells[column] = "" if value is None else f"{value:.4f}"
     cells |= {f"test {name}": percent_cell(accuracy) for name, accuracy in _test_accuracies(summary).items()}
     cells |= {"seconds": f"{summary.seconds:.0f}", "pflop": f"{summary.flops / 1e15:.3g}"}
     spectra = [row.eigenvalues for row in read_metrics(run) if isinstance(row, EpochRow) and row.eigenvalues]

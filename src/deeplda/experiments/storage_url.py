@@ -56,7 +56,7 @@ def public_url(url: str) -> str:
 
 
 def without_password(message: str, url: str | None) -> str:
-    """Return the message of a database driver as it may be shown, in case that it quotes the URL."""
+    """Return the message of a database driver, which may quote the URL, without the passwords in it."""
     for secret in sorted(_passwords(url or ""), key=len, reverse=True):
         message = message.replace(secret, "***")
     return message

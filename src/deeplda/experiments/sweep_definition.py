@@ -10,13 +10,13 @@ from math import prod
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from deeplda.errors import InputError
 from deeplda.experiments.recipes import read_recipe
 from deeplda.io import read_toml
 from deeplda.output_folder import write_file
-from deeplda.training.config import RunConfig, as_toml, first_mistake, merged, with_absolute_paths
+from deeplda.training.config import RunConfig, Settings, as_toml, merged, with_absolute_paths
 from deeplda.training.idle_settings import unused_settings
 from deeplda.user_code import is_code
 
@@ -40,16 +40,14 @@ TrialSettings = dict[str, object]
 Grid = dict[str, list[object]]
 
 
-class SearchPlan(BaseModel):
+class SearchPlan(Settings):
     """A search: the number of trials, and the seed for both the search and every training run."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     trials: int = Field(ge=1, le=_MOST_TRIALS)
     seed: int = Field(0, ge=0, lt=2**31)
 
 
-class SweepDefinition(BaseModel):
+class SweepDefinition(Settings):
     """One or more grids, or a search, together with the settings that all trials share.
 
     Attributes:
@@ -62,12 +60,10 @@ class SweepDefinition(BaseModel):
         grids: the values on each axis, written as `[grid]` or as several `[[grid]]` sections in the file.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     table: PaperTable | None = None
     scale: Scale | Literal["changed"] | None = None
     storage: str | None = None
-    settings: TrialSettings = {}
+    settings: TrialSettings = Field(default_factory=dict)
     grids: tuple[Grid, ...] = Field((), alias="grid")
     search: SearchPlan | None = None
 
@@ -120,14 +116,6 @@ class SweepDefinition(BaseModel):
             return own
         base = {name: value for name, value in read_recipe(recipe).items() if not own._replaces(name)}
         return own.model_copy(update={"settings": merged(base, own.settings)})
-
-    @classmethod
-    def parse(cls, found: Mapping[str, object], origin: str) -> Self:
-        """Validate a mapping. Raises InputError, naming `origin`, if it is invalid."""
-        try:
-            return cls.model_validate(found)
-        except ValidationError as error:
-            raise InputError(f"{origin}: {first_mistake(error)}") from None
 
     def axes(self) -> Iterator[tuple[str, list[object]]]:
         """Yield every axis of every grid: the name of the setting and its values."""

@@ -15,9 +15,10 @@ from rich.live import Live
 from rich.table import Table
 
 from deeplda.errors import InputError, one_line
+from deeplda.experiments.results import TrialResult
 from deeplda.experiments.sweep_definition import TrialSettings, trial_name
 from deeplda.experiments.sweep_folder import Sweep
-from deeplda.experiments.trial_queue import Attempt, TrialResult
+from deeplda.experiments.trial_queue import Attempt
 from deeplda.formatting import counted, duration, percent
 from deeplda.printing import plain_console
 

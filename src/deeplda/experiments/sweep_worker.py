@@ -26,11 +26,11 @@ from optuna.trial import Trial
 from deeplda.core.options import statistics_for
 from deeplda.data import Data
 from deeplda.errors import InputError, StoppedError, TrainingError, one_line, print_warning, unwritten
-from deeplda.experiments.results import recorded_result, write_trials
+from deeplda.experiments.results import TrialResult, recorded_result, write_trials
 from deeplda.experiments.sweep_definition import SweepDefinition, TrialSettings
 from deeplda.experiments.sweep_folder import Sweep, exclusive, open_sweep, worker_lock
 from deeplda.experiments.sweep_storage import reporting_lost_storage
-from deeplda.experiments.trial_queue import Attempt, LostTrialError, TrialResult
+from deeplda.experiments.trial_queue import Attempt, LostTrialError
 from deeplda.experiments.worker_liveness import DeadWorkerDetector, heartbeat, this_machine
 from deeplda.output_folder import is_locked
 from deeplda.training.checkpoint import Counters
@@ -145,7 +145,7 @@ def _train(sweep: Sweep, attempt: Attempt, progress: Progress, stop: Callable[[]
     # settings can name code to run.
     own = sweep.trials[attempt.name]
     if (recorded := recorded_result(sweep.folder, sweep.definition, attempt.name)) is not None:
-        return TrialResult(**recorded._asdict())
+        return recorded
     if sweep.definition.search is not None:
         own = draw(sweep.queue.study, sweep.queue.trial_id(attempt), attempt.number, sweep.definition)
         sweep.queue.annotate(attempt, "settings", own)

@@ -19,6 +19,7 @@ from optuna.trial import FrozenTrial, TrialState
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from deeplda.errors import InputError
+from deeplda.experiments.results import TrialResult
 from deeplda.experiments.sweep_definition import SweepDefinition, TrialSettings
 
 Status = Literal["waiting", "running", "done", "pruned", "failed", "abandoned"]
@@ -42,15 +43,6 @@ _Share = Annotated[float, Field(ge=0, le=1)]
 
 class LostTrialError(Exception):
     """Another worker has ended this worker's attempt because it considered this worker dead."""
-
-
-class TrialResult(BaseModel):
-    """The validation accuracy of a finished trial, and its training time."""
-
-    model_config = ConfigDict(strict=True, frozen=True)
-
-    validation: _Share
-    seconds: float = Field(ge=0, le=1e9)
 
 
 class Attempt(BaseModel):

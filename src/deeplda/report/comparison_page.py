@@ -24,7 +24,7 @@ from deeplda.report.components import (
     sortable_table,
     swatch,
 )
-from deeplda.report.configurations import Configuration, configuration_settings, setting_text, validation_score
+from deeplda.report.configurations import Configuration, configuration_settings, setting_text
 from deeplda.report.markup import Html, document, element
 from deeplda.report.record import InspectedRun, RunRecord
 
@@ -67,7 +67,9 @@ def comparison_page(title: str, groups: Sequence[Configuration], drawn: Sequence
 def _configurations(groups: Sequence[Configuration], settings: Sequence[str]) -> Html:
     """Return a table of the mean and spread over seeds of each configuration."""
     validated = all(group.validation for group in groups)
-    values = [[_selecting(run) if validated else run.scores.accuracy for run in group.runs] for group in groups]
+    values = [
+        [(run.validation_score or 0.0) if validated else run.scores.accuracy for run in group.runs] for group in groups
+    ]
     low, high = (limit(value for seeds in values for value in seeds) for limit in (min, max))
     rows = [
         [
@@ -89,10 +91,6 @@ def _configurations(groups: Sequence[Configuration], settings: Sequence[str]) ->
     )
     table = sortable_table("Configurations", columns, rows, fold="configurations")
     return section("configurations", "Configurations", lead, table)
-
-
-def _selecting(run: RunRecord) -> float:
-    return validation_score(run) or 0.0
 
 
 def _strip(values: Sequence[float], low: float, high: float) -> Html:
@@ -133,14 +131,14 @@ def _runs(groups: Sequence[Configuration], settings: Sequence[str], classes: Seq
         lead += _CHOOSE
     rows = []
     for place, record in ((place, run) for place, group in enumerate(groups) for run in group.runs):
-        summary, deciding = record.summary, next(iter(record.scores.predictors.values()))
+        summary = record.summary
         rows.append(
             [
                 Cell(_marker(place, record.path.name), record.path.name),
                 *(Cell(setting_text(record, name), _value(record, name)) for name in settings),
-                share_cell(validation_score(record)),
+                share_cell(record.validation_score),
                 share_cell(record.scores.accuracy),
-                share_cell(deciding.balanced_accuracy),
+                share_cell(record.scores.deciding.balanced_accuracy),
                 Cell(summary.best_epoch, summary.best_epoch),
                 Cell(duration(summary.seconds), summary.seconds),
             ]

@@ -28,7 +28,7 @@ _SHAPES = (
 # With more classes than this, the confusion matrix is drawn without numbers.
 _MOST_NUMBERED = 20
 _HEAT_LEVELS = 10
-# A long table shows this many rows, as the style sheet has it, until the reader asks for all of them.
+# A long table shows this many rows until the reader asks for all of them; the style sheet has the same number.
 MOST_ROWS = 20
 
 
@@ -63,13 +63,21 @@ def header(title: str, subtitle: str, *content: Child, kind: str = "report") -> 
     return element("header", overline, element("h1", title), element("p", subtitle, class_="subtitle"), content)
 
 
-def key_figure(name: str, value: str, note: str = "") -> Html:
+def key_figure(name: str, value: str, note: str) -> Html:
     return element("div", element("dt", name), element("dd", element("strong", value), element("span", note)))
 
 
 def chart(title: Child, drawing: Html) -> Html:
     """Return a drawing below its title."""
     return element("figure", element("figcaption", title), drawing)
+
+
+def folded_list(items: Sequence[Html], shown: int, kind: str) -> Html:
+    """Return a list with the CSS class `kind`, in which the items after the first ones are folded away."""
+    first, rest = (element("ul", part, class_=kind) for part in (items[:shown], items[shown:]))
+    if len(items) <= shown:
+        return first
+    return together(first, element("details", element("summary", f"{len(items) - shown:,} more"), rest))
 
 
 def definitions(pairs: Mapping[str, Child]) -> Html:

@@ -29,7 +29,7 @@ class Configuration:
     @property
     def validation(self) -> Spread | None:
         """Validation accuracy over the seeds; None if a run has no validation set."""
-        found = [score for run in self.runs if (score := validation_score(run)) is not None]
+        found = [score for run in self.runs if (score := run.validation_score) is not None]
         return Spread.of(found) if len(found) == len(self.runs) else None
 
     @property
@@ -64,11 +64,6 @@ def configuration_settings(records: Sequence[RunRecord]) -> list[str]:
     return [name for name in wording.differing_settings(records) if name != "seed"]
 
 
-def validation_score(run: RunRecord) -> float | None:
-    """Return the validation score of the selected epoch; None without a validation set."""
-    return run.summary.validation.score if run.summary.validation else None
-
-
 def setting_text(record: RunRecord, name: str) -> str:
     """Return the value of a setting as a string, which is empty if the setting has no effect on this run."""
     value = getattr(record.config, name)
@@ -90,5 +85,4 @@ def _names(records: Sequence[RunRecord], settings: Sequence[str]) -> list[tuple[
 
 
 def _validation_or_none_last(run: RunRecord) -> float:
-    score = validation_score(run)
-    return 1.0 if score is None else -score
+    return 1.0 if run.validation_score is None else -run.validation_score

@@ -11,20 +11,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from statistics import NormalDist, mean, median
+from statistics import mean, median
 from typing import Literal
 
-from deeplda.data.table_formats import table_format
 from deeplda.formatting import counted, percent
 from deeplda.report.analysis import class_scores
+from deeplda.report.remedies import DEFAULT_RATE, highest_rate, lower_rate, more_steps, more_to_learn_from
 from deeplda.report.run_history import RunHistory, standard_error
 from deeplda.training import conditions
 from deeplda.training.config import RunConfig
 from deeplda.training.metrics import Row, Scores
 
-_DEFAULT_RATE: float = RunConfig.model_fields["learning_rate"].default
-_FEWEST_EPOCHS = 3  # With fewer, there is no trend.
-_ENOUGH_STEPS = 500  # With fewer, a failure at a usual learning rate is more likely due to the number of steps.
 _GOOD = 0.98  # Above this accuracy, room for improvement is not worth a warning.
 _FAIR = 0.9  # Below this accuracy, we look for a reason.
 _FEWEST_SAMPLES = 5  # With fewer test samples, the recall of a class is not judged.
@@ -83,7 +80,7 @@ def _healthy(run: RunHistory) -> Finding:
         seen.append(f"the {len(last)} eigenvalues of the last batch range from {last[0]:.3g} to {last[-1]:.3g}")
     if run.accuracies:
         seen.append(f"the best validation accuracy is {percent(max(run.accuracies), 1)}")
-    if _short(run) and run.config.stretches[-1]:
+    if run.is_short and run.config.stretches[-1]:
         seen.append("the run is too short to judge the learning rate or the fit")
     do = "Nothing needs fixing. Look at the run with deeplda report, or use it with deeplda predict."
     return Finding("good", "Nothing is wrong with this run.", f"{'; '.join(seen)}.", do)
@@ -98,7 +95,7 @@ def incomplete(run: RunHistory) -> Finding | None:
         return _warning("The training history of this run is lost.", "The metrics contain a summary but no epochs.", do)
     do = "Resume it with deeplda train --resume --run RUN. If it fails again, the error message tells you why."
     if not done:
-        do += f" If the message says that values are not finite, start a new run with {_lower_rate(run.config)}."
+        do += f" If the message says that values are not finite, start a new run with {lower_rate(run.config)}."
     return Finding(
         "warning" if done else "problem",
         f"The run is not finished: {done} of {run.config.stretches[-1]} epochs are done.",
@@ -114,7 +111,7 @@ def loss_not_finite(run: RunHistory) -> Finding | None:
     return _problem(
         f"The loss is not finite from epoch {broken[0]} on.",
         "The weights overflowed, and nothing was learnt after that. The usual cause is too large a learning rate.",
-        f"Train again with {_lower_rate(run.config)}. If that fails too, look for NaN or huge values in the data.",
+        f"Train again with {lower_rate(run.config)}. If that fails too, look for NaN or huge values in the data.",
     )
 
 
@@ -125,7 +122,7 @@ def few_steps(run: RunHistory) -> Finding | None:
 
 
 def worse_than_chance(run: RunHistory) -> Finding | None:
-    if not run.is_entropy or run.groups is None or _short(run):
+    if not run.is_entropy or run.groups is None or run.is_short:
         return None
     loss, chance = run.epochs[-1].loss, run.chance_loss
     if loss <= 1.05 * chance:
@@ -133,7 +130,7 @@ def worse_than_chance(run: RunHistory) -> Finding | None:
     return _problem(
         f"The learning rate is too large: the loss is {loss:.3g} after {len(run.epochs)} epochs.",
         f"Guessing among {run.groups} classes gives a loss of {chance:.2f}, so training made the network worse.",
-        f"Train again with {_lower_rate(run.config)}.",
+        f"Train again with {lower_rate(run.config)}.",
     )
 
 
@@ -143,22 +140,22 @@ def no_progress(run: RunHistory) -> Finding | None:
         return None
     best = max(run.separation)
     poor = best < (1 if run.discriminant else -0.5 * run.chance_loss)
-    if _short(run) or not poor or best - min(run.separation) > 0.1:
+    if run.is_short or not poor or best - min(run.separation) > 0.1:
         return None
     if run.rise() > 0 or max(run.accuracies, default=0) > _FAIR:
         return None
     what = f"Training made no progress: the loss went from {run.epochs[0].loss:.3g} to {run.epochs[-1].loss:.3g}."
-    if more := _more_steps(run):
+    if more := more_steps(run):
         why = f"Neither the loss nor the validation accuracy improved, but {run.steps} steps are few for any network."
         return _problem(what, why, f"Train with {more}. Change the learning rate only if that does not help.")
     rate = run.config.learning_rate
-    high = rate > _highest_rate(run.config)
-    higher = f"--learning-rate {max(rate * 10, _DEFAULT_RATE):.3g} ({rate:g} here)"
+    high = rate > highest_rate(run.config)
+    higher = f"--learning-rate {max(rate * 10, DEFAULT_RATE):.3g} ({rate:g} here)"
     return _problem(
         what,
         f"In {len(run.epochs)} epochs, neither the loss nor the validation accuracy improved. Most likely the learning "
         f"rate is {'so large that the network died at once' if high else 'too small'}.",
-        f"Train again with {_lower_rate(run.config) if high else higher}.",
+        f"Train again with {lower_rate(run.config) if high else higher}.",
     )
 
 
@@ -172,14 +169,14 @@ def unstable(run: RunHistory) -> Finding | None:
         for place, (before, after) in enumerate(pairwise(run.validation), 1)
     ]
     worst, margin, place = max(falls, default=(0.0, 0.0, 0))
-    if _short(run) or lost < 0.3 or worst < max(0.05, margin):
+    if run.is_short or lost < 0.3 or worst < max(0.05, margin):
         return None
     before, after = run.accuracies[place - 1 : place + 1]
     return _warning(
         "Training is unstable: the learning rate is too large.",
         f"{percent(lost, 1)} of the change in class separation was for the worse, and the validation accuracy fell "
         f"from {percent(before, 1)} to {percent(after, 1)} in epoch {run.scored_epochs[place]}.",
-        f"Train again with {_lower_rate(run.config)}, or with larger batches.",
+        f"Train again with {lower_rate(run.config)}, or with larger batches.",
     )
 
 
@@ -187,7 +184,7 @@ def guessing(run: RunHistory) -> Finding | None:
     if run.final is None:
         return None
     part, scores = run.final
-    chance, balanced = 1 / len(scores.confusion), next(iter(scores.predictors.values())).balanced_accuracy
+    chance, balanced = 1 / len(scores.confusion), scores.deciding.balanced_accuracy
     least = chance + 2 * math.sqrt(chance * (1 - chance) / scores.n)
     # A handful of samples proves nothing, because all of them may be guessed correctly.
     if balanced > least or least >= 1:
@@ -196,7 +193,7 @@ def guessing(run: RunHistory) -> Finding | None:
         "Check that the labels match the samples. Then try learning rates below and above "
         f"{run.config.learning_rate:g}, and more than {counted(len(run.epochs), 'epoch')}."
     )
-    if more := _more_steps(run):
+    if more := more_steps(run):
         do = f"Train with {more}: {run.steps} steps are few. If that does not help, check that the labels are correct."
     return _problem(
         f"The model is no better than guessing: its balanced accuracy on the {part} set is {percent(balanced, 1)}.",
@@ -227,13 +224,13 @@ def dead_outputs(run: RunHistory) -> Finding | None:
         f"{counted(dead, 'output dimension')} {_is(dead)} dead.",
         "An output with the same value for every sample separates nothing, and it cannot recover: a ReLU that is "
         "always 0 has no gradient.",
-        f"Train again with {_lower_rate(run.config)} or a different --seed. This does not happen to a network "
+        f"Train again with {lower_rate(run.config)} or a different --seed. This does not happen to a network "
         "whose last layer is linear.",
     )
 
 
 def flat_output(run: RunHistory) -> Finding | None:
-    empty = _count_below(run, _ZERO)
+    empty = run.eigenvalues_below(_ZERO)
     if not empty:
         return None
     alpha, width, valid = run.config.alpha, run.config.width, len(run.eigenvalues[-1])
@@ -254,17 +251,17 @@ def stuck_eigenvalues(run: RunHistory) -> Finding | None:
         return None
     config, size = run.config, run.config.batch_size
     noise = (run.groups - 1) / max(1, size - run.groups)
-    stuck = _count_below(run, noise)
+    stuck = run.eigenvalues_below(noise)
     if not stuck:
         return None
-    valid, rate, highest = len(run.eigenvalues[-1]), config.learning_rate, _highest_rate(config)
+    valid, rate, highest = len(run.eigenvalues[-1]), config.learning_rate, highest_rate(config)
     one_sided = config.statistic in ("smallest", "hotelling")
     steps = {
-        f"lower the learning rate: {_lower_rate(config)}, as our recipes use at most {highest:g}": rate > highest,
+        f"lower the learning rate: {lower_rate(config)}, as our recipes use at most {highest:g}": rate > highest,
         "use --statistic pillai or wilks, which improve all directions at once": one_sided,
         f"raise --alpha ({config.alpha:g} here) towards 1": config.alpha < 1,
         f"train longer (--epochs, {config.stretches[-1]} here)": True,
-        f"try a different learning rate ({rate:g} here)": rate <= highest and not _more_steps(run),
+        f"try a different learning rate ({rate:g} here)": rate <= highest and not more_steps(run),
     }
     return _problem(
         f"{stuck} of {valid} eigenvalues {_is(stuck)} stuck: the smallest is {run.eigenvalues[-1][0]:.2g}.",
@@ -327,13 +324,13 @@ def overfits(run: RunHistory) -> Finding | None:
 
     No training accuracy is logged, so it is estimated from the training batches.
     """
-    if _short(run) or not run.validation:
+    if run.is_short or not run.validation:
         return None
-    training, evidence = _training_accuracy(run)
+    training, evidence = run.training_accuracy()
     best = max(run.validation, key=lambda scores: scores.accuracy)
     epoch, highest = run.scored_epochs[run.validation.index(best)], percent(best.accuracy, 1)
-    late = mean(scores.accuracy for scores in run.validation[-_FEWEST_EPOCHS:])
-    fell = _validated(run) and best.accuracy - late >= max(0.03, 3 * standard_error(best))
+    late = mean(scores.accuracy for scores in run.validation[-3:])
+    fell = run.is_validated and best.accuracy - late >= max(0.03, 3 * standard_error(best))
     if training - best.accuracy >= 0.1:
         why = (
             f"{evidence}, so the training samples are well separated, but only {highest} of the validation samples are "
@@ -346,34 +343,12 @@ def overfits(run: RunHistory) -> Finding | None:
         )
     else:
         return None
-    return _warning("The network overfits.", why, _more_to_learn_from(run))
-
-
-def _more_to_learn_from(run: RunHistory) -> str:
-    """Return what helps a network that knows its training samples but not others. The best epoch is kept anyway."""
-    config = run.config
-    rows = table_format(config.data) is not None or config.network in ("mlp", "identity")
-    augmented = config.flip or config.translate > 0
-    images = augmented or config.image_size is not None
-    given, kind = ("", "images") if images else ("for images, ", "samples")
-    counts = run.summary.train_counts if run.summary else None
-    each = f" (a class has {min(counts):,} to {max(counts):,} here)" if counts else ""
-    pretrained = "the features of a network that was trained on many other images, see docs/pretrained-features.md"
-    steps = {
-        f"more training {kind}{each}": True,
-        f"{given}--flip and --translate 2": not rows and not augmented,
-        f"{given}{pretrained}": not rows,
-        "a larger --dropout": rows,
-        # Muon orthogonalises the steps of the filters, which are most of the network, and does not decay them.
-        f"a larger --weight-decay ({config.weight_decay:g} here)": config.optimizer != "muon",
-        f"a smaller --width ({config.width:g} here)": not rows and config.optimizer != "muon",
-    }
-    return f"These can help: {'; '.join(step for step, helps in steps.items() if helps)}."
+    return _warning("The network overfits.", why, more_to_learn_from(run))
 
 
 def ended_early(run: RunHistory) -> Finding | None:
     start = len(run.epochs) - run.third
-    if run.summary is None or not _validated(run) or run.rise(start) <= 0.01:
+    if run.summary is None or not run.is_validated or run.rise(start) <= 0.01:
         return None
     if not max(run.accuracies) == run.accuracies[-1] < _GOOD:
         return None
@@ -388,7 +363,7 @@ def ended_early(run: RunHistory) -> Finding | None:
 def underfits(run: RunHistory) -> Finding | None:
     """Report a low validation accuracy if it has levelled off along with the separation of the training batches."""
     third = max(2, run.third)
-    if not _validated(run) or len(run.epochs) < 2 * third or run.rise(len(run.epochs) - third) > 0:
+    if not run.is_validated or len(run.epochs) < 2 * third or run.rise(len(run.epochs) - third) > 0:
         return None
     best, gained = max(run.accuracies), max(run.separation[-third:]) - max(run.separation[:-third])
     if best > _FAIR or gained > 0.1 * (max(run.separation) - min(run.separation)):
@@ -402,79 +377,13 @@ def underfits(run: RunHistory) -> Finding | None:
     )
 
 
-def _training_accuracy(run: RunHistory) -> tuple[float, str]:
-    """Return a lower bound on the training accuracy at the end, and the evidence for it.
-
-    C normally distributed classes with C - 1 equal eigenvalues v are 2 sqrt(C v / 2) within-class standard deviations
-    apart, so the misclassified fraction is at most C - 1 times the tail beyond half this distance. The bound uses the
-    smallest eigenvalue as v; with fewer than C - 1 eigenvalues it is 0. Without an LDA loss, it is the probability of
-    the true class that the loss stands for, which for cross-entropy is the geometric mean.
-    """
-    if not run.discriminant and not run.is_entropy:
-        return 0.0, ""
-    if run.is_entropy:
-        loss = median(row.loss for row in run.epochs[-run.third :])
-        return run.probability(loss), f"The training loss is {loss:.2g}"
-    smallest = median(found[0] for found in run.eigenvalues[-run.third :])
-    classes = len(run.eigenvalues[-1]) + 1
-    if classes != run.groups:
-        return 0.0, ""
-    misclassified = (classes - 1) * NormalDist().cdf(-math.sqrt(classes * max(smallest, 0.0) / 2))
-    return 1 - misclassified, f"The smallest eigenvalue of the training batches is {smallest:.3g}"
-
-
 def _margin(first: Scores, second: Scores) -> float:
     """Return the largest difference between two accuracies that chance may explain: three standard errors."""
     return 3 * math.hypot(standard_error(first), standard_error(second))
 
 
-def _count_below(run: RunHistory, limit: float) -> int:
-    """Return the smaller of the last two epochs' counts of eigenvalues below `limit`, or 0 if they are unknown."""
-    if run.groups is None or len(run.eigenvalues) < 2:
-        return 0
-    return min(sum(v < limit for v in found) for found in run.eigenvalues[-2:])
-
-
-def _more_steps(run: RunHistory) -> str | None:
-    """Return how to take more steps if the run took few of them at a usual learning rate, otherwise None."""
-    rate, steps = run.config.learning_rate, run.steps
-    usual = _DEFAULT_RATE / 10 <= rate <= _highest_rate(run.config)
-    if steps is None or steps >= _ENOUGH_STEPS or not usual:
-        return None
-    epochs = math.ceil(_ENOUGH_STEPS / steps) * len(run.epochs)
-    return f"--epochs {epochs} ({len(run.epochs)} here) or a smaller --batch-size ({run.config.batch_size} here)"
-
-
-def _highest_rate(config: RunConfig) -> float:
-    """Return the highest learning rate in our recipes for this optimiser (for muon, not the one for the filters)."""
-    return 5.0 if config.optimizer == "muon" else 1.0
-
-
-def _lower_rate(config: RunConfig) -> str:
-    """Return the command-line option that divides the learning rate by ten, capped at the default.
-
-    If filters (for muon), the output layer or biases have a rate of their own, return the options that divide all rates
-    by ten.
-    """
-    names = ["head_learning_rate", "bias_learning_rate"]
-    names = ["learning_rate", *(["filter_learning_rate"] if config.optimizer == "muon" else []), *names]
-    rates = {name: rate for name in names if (rate := getattr(config, name)) is not None}
-    if len(rates) == 1:
-        return f"--learning-rate {min(config.learning_rate / 10, _DEFAULT_RATE):.3g} ({config.learning_rate:g} here)"
-    options = " ".join(f"--{name.replace('_', '-')} {rate / 10:.3g}" for name, rate in rates.items())
-    return f"{options} ({' and '.join(f'{rate:g}' for rate in rates.values())} here)"
-
-
 def _is(count: int) -> str:
     return "is" if count == 1 else "are"
-
-
-def _short(run: RunHistory) -> bool:
-    return len(run.epochs) < _FEWEST_EPOCHS
-
-
-def _validated(run: RunHistory) -> bool:
-    return len(run.validation) >= _FEWEST_EPOCHS
 
 
 _UNTRAINED: tuple[Check, ...] = (few_steps, worse_than_chance, no_progress)

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from deeplda.formatting import counted, percent
 from deeplda.report import plot_data
-from deeplda.report.components import Cell, section, share_cell, sortable_table
-from deeplda.report.markup import Html, element, together
+from deeplda.report.components import Cell, folded_list, section, share_cell, sortable_table
+from deeplda.report.markup import Html, element
 from deeplda.report.record import InspectedRun
 
 # The maximum number of images, how many of them are shown before the reader asks for more, and the maximum number of
@@ -35,13 +35,7 @@ def mistakes(run: InspectedRun) -> Html:
 def _images(run: InspectedRun, places: NDArray[np.intp]) -> Html:
     cards = [_card(run, place) for place in places.tolist()]
     small = max(run.card.sample_shape[1:]) < 64
-    first, rest = (
-        element("ul", part, class_="hard pixels" if small else "hard")
-        for part in (cards[:_FIRST_IMAGES], cards[_FIRST_IMAGES:])
-    )
-    if len(cards) <= _FIRST_IMAGES:
-        return first
-    return together(first, element("details", element("summary", f"{len(cards) - _FIRST_IMAGES} more"), rest))
+    return folded_list(cards, _FIRST_IMAGES, "hard pixels" if small else "hard")
 
 
 def _card(run: InspectedRun, place: int) -> Html:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from deeplda.formatting import counted
 from deeplda.report import plot_data, wording
-from deeplda.report.components import definitions, header, section
+from deeplda.report.components import definitions, folded_list, header, section
 from deeplda.report.embedding_section import embedding, outputs
 from deeplda.report.markup import Html, document, element
 from deeplda.report.mistake_section import mistakes
@@ -62,12 +62,8 @@ def _skipped(files: tuple[str, ...]) -> Html:
     """Return the list of files that could not be read."""
     them = "it" if len(files) == 1 else "them"
     lead = f"{counted(len(files), 'file')} could not be read, so the model was neither trained nor tested on {them}."
-    first, rest = (
-        element("ul", [element("li", file) for file in part], class_="files")
-        for part in (files[:_MOST_FILES], files[_MOST_FILES:])
-    )
-    more = element("details", element("summary", f"{len(files) - _MOST_FILES:,} more"), rest)
-    return section("skipped", "Skipped files", lead, first, more if len(files) > _MOST_FILES else ())
+    items = [element("li", file) for file in files]
+    return section("skipped", "Skipped files", lead, folded_list(items, _MOST_FILES, "files"))
 
 
 def _repeat(run: InspectedRun) -> Html:

@@ -12,7 +12,8 @@ import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from deeplda.data import Data, Part
+from deeplda.data import Data
+from deeplda.data.corrections import sample_names
 from deeplda.data.dataset import Inputs
 from deeplda.errors import InputError, one_line
 from deeplda.loading import load
@@ -23,8 +24,8 @@ from deeplda.sampling import stratified_sample
 from deeplda.training.config import DATA_SETTINGS, RunConfig
 from deeplda.training.evaluation import evaluate, gather_statistics
 from deeplda.training.metrics import EpochRow, Scores, SummaryRow
-from deeplda.training.preparation import read_data
-from deeplda.training.run_folder import read_environment, read_metrics, recorded_summary, split_of
+from deeplda.training.preparation import read_data_of_run
+from deeplda.training.run_folder import read_environment, read_metrics, recorded_summary
 
 _SEED = 0
 # Number of training samples used to compute the discriminant directions of a cross-entropy network.
@@ -83,6 +84,11 @@ class RunRecord:
         return self.summary.test
 
     @property
+    def validation_score(self) -> float | None:
+        """Validation score of the selected epoch; None without a validation set."""
+        return self.summary.validation.score if self.summary.validation else None
+
+    @property
     def validation_accuracies(self) -> dict[int, float]:
         """Validation accuracy by epoch, for the epochs after which it was measured."""
         return {row.epoch: row.validation.accuracy for row in self.epochs if isinstance(row.validation, Scores)}
@@ -112,7 +118,7 @@ class InspectedRun(RunRecord):
         fisher_ratios, single_accuracies: (d,) Fisher ratio and accuracy of each output alone.
         left_out: the unreadable files that were skipped on request, relative to the data folder.
         notes: sentences for the user about the data, if it was read from disk.
-        rescored: whether the folder of images has changed since the training, so that the scores are those of now.
+        rescored: whether the scores were computed again, because the folder of images has changed since the training.
     """
 
     card: ModelCard
@@ -188,7 +194,7 @@ def inspect_run(
     model = load(folder, network=network) if model is None else model
     if data is not None:
         return _inspect(record, model, data, points)
-    data = read_data(_with_data_dir(record.config, data_dir), split_of(folder), named=named)
+    data = read_data_of_run(folder, record.config, data_dir=data_dir, named=named)
     return replace(_inspect(record, model, data, points), notes=data.notes)
 
 
@@ -204,11 +210,10 @@ def inspect_runs(
     found: list[InspectedRun] = []
     before: tuple[object, ...] | None = None
     for record in records:
-        config = _with_data_dir(record.config, data_dir)
         # Runs on a folder that has changed in between have the same settings but other splits.
-        source = (record.environment.data_fingerprint, *(getattr(config, name) for name in DATA_SETTINGS))
+        source = (record.environment.data_fingerprint, *(getattr(record.config, name) for name in DATA_SETTINGS))
         if source != before:
-            data, before = read_data(config, split_of(record.path), named=named), source
+            data, before = read_data_of_run(record.path, record.config, data_dir=data_dir, named=named), source
         found.append(_inspect(record, load(record.path, network=network), data, points))
     return found
 
@@ -222,15 +227,11 @@ def finished_trials(sweep: Path) -> list[RunRecord]:
         raise InputError(f"{what}: use deeplda table")
     if not records:
         raise InputError(f"{sweep} has no finished trial: wait until deeplda sweep has finished one")
-    return sorted(records, key=lambda run: run.summary.validation.score if run.summary.validation else 0, reverse=True)
+    return sorted(records, key=lambda run: run.validation_score or 0, reverse=True)
 
 
 def is_sweep(folder: Path) -> bool:
     return (folder / "sweep.toml").is_file()
-
-
-def _with_data_dir(config: RunConfig, data_dir: Path | None) -> RunConfig:
-    return config if data_dir is None else config.model_copy(update={"data_dir": data_dir})
 
 
 def _inspect(record: RunRecord, model: Model, data: Data, points: int) -> InspectedRun:
@@ -256,7 +257,7 @@ def _inspect(record: RunRecord, model: Model, data: Data, points: int) -> Inspec
         card=model.card,
         sizes={"training": len(data.train), "validation": len(data.val), "test": len(data.test)},
         places=places,
-        names=_names(shown, places),
+        names=sample_names(shown, "test sample", places.tolist()),
         samples=samples,
         labels=shown.labels,
         decided=decided,
@@ -270,15 +271,6 @@ def _inspect(record: RunRecord, model: Model, data: Data, points: int) -> Inspec
         left_out=tuple(_within(Path(record.config.data), file) for file in data.left_out),
         notes=data.notes if data.changed else (),
         rescored=data.changed,
-    )
-
-
-def _names(part: Part, places: NDArray[np.int64]) -> tuple[str, ...]:
-    """Return the files of samples, their rows in a table, or their places in the test set."""
-    if part.files is not None:
-        return part.files
-    return (
-        tuple(f"test sample {place}" for place in places) if part.rows is None else tuple(f"row {r}" for r in part.rows)
     )
 
 

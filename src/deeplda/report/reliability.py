@@ -72,7 +72,7 @@ def _rows(bins: Sequence[ReliabilityBin]) -> list[list[Cell]]:
 
 def _measures(run: InspectedRun) -> dict[str, str]:
     """Return the scores of the probabilities with their meaning; runs of early versions have none."""
-    found = run.scores.predictors[run.card.predictors[0]]
+    found = run.scores.deciding
     chance = math.log(len(run.class_names))
     texts = {
         "log loss": (found.log_loss, f"mean of -log p for the true class; {chance:.3f} for a uniform guess"),

@@ -21,9 +21,9 @@ from deeplda.report.page import run_page
 from deeplda.report.record import InspectedRun, RunRecord, inspect_run, inspect_runs
 from deeplda.subclasses import Clusters
 from deeplda.training.config import RunConfig
-from deeplda.training.preparation import read_data
+from deeplda.training.preparation import read_data_of_run
 from deeplda.training.progress import Progress, TerminalProgress
-from deeplda.training.run_folder import has_model, split_of
+from deeplda.training.run_folder import has_model
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -121,7 +121,7 @@ def write_subclass_figures(
     config = RunConfig.read(folder / "run.toml")
     if config.subclasses == 1 or not (folder / "autoencoder").exists():
         return []
-    data = data or read_data(config, split_of(folder), named=named)
+    data = data or read_data_of_run(folder, config, named=named)
     if not data.images:
         return []
     clusters = read_clusters(folder / "subclasses", None, data)

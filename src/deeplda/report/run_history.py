@@ -7,10 +7,13 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import NormalDist, median
 
 from deeplda.training.config import LDA_OBJECTIVES, RunConfig
 from deeplda.training.metrics import EpochRow, Row, Scores, SummaryRow
 from deeplda.user_code import is_code
+
+_FEWEST_EPOCHS = 3  # With fewer, there is no trend.
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,16 @@ class RunHistory:
         return max(1 - q * loss, 0.0) ** (1 / q) if self.config.objective == "gce" else math.exp(-loss)
 
     @property
+    def is_short(self) -> bool:
+        """Whether there are too few epochs for a trend."""
+        return len(self.epochs) < _FEWEST_EPOCHS
+
+    @property
+    def is_validated(self) -> bool:
+        """Whether there are enough validation scores for a trend."""
+        return len(self.validation) >= _FEWEST_EPOCHS
+
+    @property
     def third(self) -> int:
         """A third of the epochs, at least one."""
         return max(1, len(self.epochs) // 3)
@@ -138,6 +151,32 @@ class RunHistory:
     def scores_until(self, epochs: int) -> int:
         """Return how many validation scores there are of the first epochs, at least 1."""
         return max(1, bisect_right(self.scored_epochs, epochs))
+
+    def eigenvalues_below(self, limit: float) -> int:
+        """Return the smaller of the last two epochs' counts of eigenvalues below `limit`, or 0 if they are unknown."""
+        if self.groups is None or len(self.eigenvalues) < 2:
+            return 0
+        return min(sum(v < limit for v in found) for found in self.eigenvalues[-2:])
+
+    def training_accuracy(self) -> tuple[float, str]:
+        """Return a lower bound on the training accuracy at the end, and the evidence for it.
+
+        C normally distributed classes with C - 1 equal eigenvalues v are 2 sqrt(C v / 2) within-class standard
+        deviations apart, so the misclassified fraction is at most C - 1 times the tail beyond half this distance. The
+        bound uses the smallest eigenvalue as v; with fewer than C - 1 eigenvalues it is 0. Without an LDA loss, it is
+        the probability of the true class that the loss stands for, which for cross-entropy is the geometric mean.
+        """
+        if not self.discriminant and not self.is_entropy:
+            return 0.0, ""
+        if self.is_entropy:
+            loss = median(row.loss for row in self.epochs[-self.third :])
+            return self.probability(loss), f"The training loss is {loss:.2g}"
+        smallest = median(found[0] for found in self.eigenvalues[-self.third :])
+        classes = len(self.eigenvalues[-1]) + 1
+        if classes != self.groups:
+            return 0.0, ""
+        misclassified = (classes - 1) * NormalDist().cdf(-math.sqrt(classes * max(smallest, 0.0) / 2))
+        return 1 - misclassified, f"The smallest eigenvalue of the training batches is {smallest:.3g}"
 
     def class_name(self, place: int) -> str:
         """Return the name of a class in quotes, or its number if the run is not finished."""

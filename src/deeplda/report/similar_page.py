@@ -40,7 +40,7 @@ def similar_page(title: str, groups: Sequence[tuple[Picture, Sequence[Picture]]]
         lead += f" The page shows the first {len(groups)} of {queries:,} queries; --csv prints all of them."
     rows = [_group(query, found) for query, found in groups]
     top = header("Similar images", title, element("p", lead, class_="lead"))
-    return document("Similar images", {"classes": [], "runs": [], "samples": []}, top, rows)
+    return document("Similar images", {}, top, rows, scripts=())
 
 
 def _group(query: Picture, found: Sequence[Picture]) -> Html:

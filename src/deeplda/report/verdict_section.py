@@ -35,10 +35,9 @@ def _figures(run: InspectedRun, right: int) -> Html:
     summary, scores = run.summary, run.scores
     low, high = wilson_interval(right, scores.n)
     interval = f"{right:,} of {scores.n:,} correct; 95 % interval {percent(low, 1)} to {percent(high, 1)}"
-    balanced = scores.predictors[run.card.predictors[0]].balanced_accuracy
     figures = [
         key_figure("test accuracy", percent(scores.accuracy), interval),
-        key_figure("balanced accuracy", percent(balanced), "mean recall over the classes"),
+        key_figure("balanced accuracy", percent(scores.deciding.balanced_accuracy), "mean recall over the classes"),
         key_figure("selected epoch", f"{summary.best_epoch}", wording.kept_epoch(summary)),
         key_figure("time", duration(summary.seconds), wording.effort(summary, run.environment)),
     ]

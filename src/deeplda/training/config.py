@@ -63,7 +63,9 @@ def _named(choices: tuple[str, ...]) -> AfterValidator:
     return AfterValidator(check)
 
 
-class _Settings(BaseModel):
+class Settings(BaseModel):
+    """Settings of which each has a known name and a valid value."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     @classmethod
@@ -78,7 +80,7 @@ class _Settings(BaseModel):
             raise InputError(f"{origin}: {first_mistake(error)}") from None
 
 
-class ObjectiveSettings(_Settings):
+class ObjectiveSettings(Settings):
     """The settings of the objective."""
 
     objective: Annotated[str, _named(OBJECTIVES)] = Field(
@@ -120,7 +122,7 @@ class ObjectiveSettings(_Settings):
     )
 
 
-class NetworkSettings(_Settings):
+class NetworkSettings(Settings):
     """The settings of the network."""
 
     network: str | None = Field(
@@ -161,7 +163,7 @@ class NetworkSettings(_Settings):
         return text
 
 
-class OptimizerSettings(_Settings):
+class OptimizerSettings(Settings):
     """The settings of each training step."""
 
     optimizer: Literal["sgd", "muon"] = Field(
@@ -188,7 +190,7 @@ class OptimizerSettings(_Settings):
     )
 
 
-class SubclassSettings(_Settings):
+class SubclassSettings(Settings):
     """The settings for splitting classes into subclasses."""
 
     subclasses: Annotated[Whole, Field(ge=1)] | Literal["auto"] = Field(
@@ -224,7 +226,7 @@ class SubclassSettings(_Settings):
     autoencoder_learning_rate: Rate = Field(3e-3, description="Peak learning rate for the autoencoder.")
 
 
-class LoopConfig(_Settings):
+class LoopConfig(Settings):
     """The settings of the training loop, which apply to any `Trainee`."""
 
     epochs: Whole = Field(30, ge=0, description="Number of passes over the training set; 0: only fit the predictors.")
@@ -285,7 +287,7 @@ class LoopConfig(_Settings):
         return epoch % self.evaluate_every == 0 or epoch == self.stretches[-1]
 
 
-class DataSettings(_Settings):
+class DataSettings(Settings):
     """The settings for reading and splitting the data."""
 
     data_dir: Path | None = Field(
@@ -327,7 +329,7 @@ class DataSettings(_Settings):
         return self
 
 
-class LabelNoiseSettings(_Settings):
+class LabelNoiseSettings(Settings):
     """The settings for wrong labels in the training and validation sets."""
 
     label_noise: float = Field(
@@ -400,7 +402,7 @@ class TrainConfig(LabelNoiseSettings, DataSettings, FitConfig):
         return self
 
 
-class _TomlFile(_Settings):
+class _TomlFile(Settings):
     """The contents of a TOML file: settings and the name of the data."""
 
     data: str = Field(

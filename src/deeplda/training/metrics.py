@@ -74,6 +74,11 @@ class Scores(_Strict):
     weighted_accuracy: _Share | None = None
 
     @property
+    def deciding(self) -> PredictorScores:
+        """The scores of the first predictor."""
+        return next(iter(self.predictors.values()))
+
+    @property
     def score(self) -> float:
         """The score that selects the best epoch; higher is better."""
         return self.accuracy if self.weighted_accuracy is None else self.weighted_accuracy
@@ -91,11 +96,10 @@ class Scores(_Strict):
             raise ValueError("the confusion matrix does not add up to the number of samples")
         right = [row[label] for label, row in enumerate(self.confusion)]
         recalls = [hits / size for hits, size in zip(right, self.class_sizes, strict=True) if size]
-        first = next(iter(self.predictors.values()))
         shares = (
             (self.accuracy, sum(right) / self.n),
-            (first.accuracy, sum(right) / self.n),
-            (first.balanced_accuracy, sum(recalls) / len(recalls)),
+            (self.deciding.accuracy, sum(right) / self.n),
+            (self.deciding.balanced_accuracy, sum(recalls) / len(recalls)),
         )
         if not all(math.isclose(found, expected, rel_tol=0, abs_tol=_ROUNDING) for found, expected in shares):
             raise ValueError("the accuracy does not agree with the confusion matrix")

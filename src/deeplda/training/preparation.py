@@ -26,6 +26,7 @@ from deeplda.training.config import LDA_OBJECTIVES, RunConfig
 from deeplda.training.criteria import build_criterion, try_own_code
 from deeplda.training.parallel import ALONE, World
 from deeplda.training.progress import Progress, TerminalProgress
+from deeplda.training.run_folder import split_of
 from deeplda.training.trainee import model_card
 from deeplda.user_code import is_code, require_named
 from deeplda.views import no_views
@@ -96,6 +97,17 @@ def read_data(
     if config.train_on_all:
         data = data.without_validation()
     return replace(data, train=data.train.balanced()) if config.class_weight == "balanced" else data
+
+
+def read_data_of_run(run: Path, config: RunConfig, *, data_dir: Path | None = None, named: str | None = None) -> Data:
+    """Read the data of a run that was started before, whose settings are `config`; its images keep their parts.
+
+    Args:
+        data_dir: the folder with the known data sets, if it has moved.
+        named: as in `read_data`.
+    """
+    moved = config if data_dir is None else config.model_copy(update={"data_dir": data_dir})
+    return read_data(moved, split_of(run), named=named)
 
 
 def noise_note(config: RunConfig) -> str | None:
