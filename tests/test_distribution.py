@@ -83,6 +83,10 @@ def test_the_wheel_is_the_package(built, metadata):
     assert metadata["License-Expression"] == "MIT"
 
 
+def test_the_citation_has_the_version():
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == deeplda.__version__
+
+
 def packages(metadata: Message, extra: str) -> set[str]:
     """Return the packages that an extra adds to the core, or those of the core for ""."""
     found = [Requirement(line) for line in metadata.get_all("Requires-Dist")]
