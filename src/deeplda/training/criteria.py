@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import wraps
 from typing import cast
 
 import torch
@@ -109,8 +110,10 @@ class OwnLoss(nn.Module):
         self.name, self.function = name, function
 
     def forward(self, outputs: Tensor, labels: Tensor, sample_weight: Tensor | None = None) -> Tensor:
-        """Return the loss, 0-d. Raises ValueError unless it is a number with a gradient, and
-        TrainingError if the user's code fails."""
+        """Return the loss, 0-d.
+
+        Raises TrainingError if the user's code fails, and ValueError unless it returns a number with a gradient.
+        """
         assert sample_weight is None, "the settings exclude weights"
         with own_code("objective", self.name, TrainingError):
             loss: object = self.function(outputs, labels)
@@ -192,6 +195,8 @@ def _lda_loss(
 def _own_statistic(name: str) -> Callable[[Tensor], Tensor]:
     function = find_callable(name, "statistic", "a function of the eigenvalues")
 
+    # The name of the function is in messages; attributes of a callable object are not copied.
+    @wraps(function, updated=())
     def statistic(eigenvalues: Tensor) -> Tensor:
         with own_code("statistic", name, TrainingError):
             value: Tensor = function(eigenvalues)
