@@ -83,8 +83,11 @@ def test_the_wheel_is_the_package(built, metadata):
     assert metadata["License-Expression"] == "MIT"
 
 
-def test_the_citation_has_the_version():
-    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == deeplda.__version__
+def test_changelog_and_citation_have_the_version():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    released = re.search(r"^## \[(.+)\] - (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert released.groups() == (citation["version"], str(citation["date-released"]))
+    assert citation["version"] == deeplda.__version__
 
 
 def packages(metadata: Message, extra: str) -> set[str]:
