@@ -83,6 +83,13 @@ def test_the_wheel_is_the_package(built, metadata):
     assert metadata["License-Expression"] == "MIT"
 
 
+def test_changelog_and_citation_have_the_version():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    released = re.search(r"^## \[(.+)\] - (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert released.groups() == (citation["version"], str(citation["date-released"]))
+    assert citation["version"] == deeplda.__version__
+
+
 def packages(metadata: Message, extra: str) -> set[str]:
     """Return the packages that an extra adds to the core, or those of the core for ""."""
     found = [Requirement(line) for line in metadata.get_all("Requires-Dist")]

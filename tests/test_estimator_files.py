@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import save_file
 from sklearn.datasets import load_iris
 from torch import nn
@@ -183,6 +184,21 @@ def test_strange_labels_are_refused():
 
 
 @pytest.mark.usefixtures("little_memory")
+def root(eigenvalues):
+    return torch.sqrt(1 + eigenvalues).mean()
+
+
+def test_only_the_name_of_a_statistic_is_stored(tmp_path):
+    classifier = DeepLDAClassifier(statistic=root, **FAST).fit(ROWS, LABELS)
+    classifier.save(tmp_path / "saved")
+    loaded = DeepLDAClassifier.load(tmp_path / "saved")
+    same(loaded, classifier)
+    assert loaded.statistic == f"{__name__}:root"
+    with pytest.raises(InputError, match=r"statistic is the name '.*:root': pass the function itself"):
+        loaded.fit(ROWS, LABELS)
+    same(loaded.set_params(statistic=root).fit(ROWS, LABELS), classifier)
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -455,6 +455,17 @@ class TestSettings:
         with pytest.raises((ValueError, TypeError), match=message):
             DeepLDAClassifier(**parameters).fit(*iris)
 
+    @pytest.mark.parametrize("others", [{}, {"objective": "joint", "scatter": "dorfer"}, {"subclasses": 2}])
+    def test_a_statistic_may_be_a_function(self, iris, others):
+        def smallest(eigenvalues):
+            return eigenvalues[eigenvalues <= eigenvalues[0] + 1].mean()
+
+        parameters = {"smallest_cluster": 5, **others, "max_epochs": 5, "random_state": 0}
+        own = clone(DeepLDAClassifier(statistic=smallest, **parameters))
+        assert own.get_params()["statistic"] is smallest
+        named = DeepLDAClassifier(statistic="smallest", **parameters)
+        np.testing.assert_allclose(own.fit(*iris).loss_curve_, named.fit(*iris).loss_curve_, rtol=1e-4)
+
     def test_numbers_of_numpy(self, iris):
         classifier = DeepLDAClassifier(alpha=np.float32(0.5), max_epochs=np.int64(2), batch_size=np.int32(50))
         assert classifier.fit(*iris).n_iter_ == 2

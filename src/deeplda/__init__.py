@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from deeplda.losses import DeepLDALoss, DLDALoss, RDLDALoss, deep_lda_loss
     from deeplda.sampling import StratifiedBatchSampler
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = [
     "DLDALoss",
     "DeepLDAClassifier",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from deeplda.data.dataset import Data, Part
 from deeplda.data.table_encoding import TableEncoder
@@ -59,6 +60,7 @@ class EstimatorTraining:
         table: the encoding of the samples, if they are the rows of a data frame.
         standardised: whether feature vectors are standardised already.
         start: the model whose weights and normalisation training starts from; by default, weights are new.
+        statistic: the user's function of the eigenvalues, whose name is in `config`.
     """
 
     config: FitConfig
@@ -68,6 +70,7 @@ class EstimatorTraining:
     table: TableEncoder | None
     standardised: bool = False
     start: Model | None = None
+    statistic: Callable[[Tensor], Tensor] | None = None
 
     def fit(self, train: Part, validation: Part, progress: Progress, clusters: Clusters | None = None) -> Fitted:
         """Train a model; `validation` is for early stopping, and `clusters` are subclasses that are already known.
@@ -157,7 +160,9 @@ class EstimatorTraining:
         normalisation = None if data.images else Normalisation(data.sample_shape)
         if data.images and self.start is not None:
             normalisation = copy.deepcopy(self.start.normalisation)
-        trainee = build_trainee(config, data, network, subclasses, normalisation=normalisation)
+        trainee = build_trainee(
+            config, data, network, subclasses, normalisation=normalisation, statistic=self.statistic
+        )
         # They take a noticeable part of a step on a small table, and an estimator does not keep them.
         trainee.margins = None
         if self.start is not None:

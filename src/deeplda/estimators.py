@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from deeplda.audit import Audit, audit_samples, class_indices
 from deeplda.classical.class_labels import checked_weights, encode_labels
-from deeplda.core.options import Scatter, StatisticName, check_integer, check_unweighted
+from deeplda.core.options import Scatter, Statistic, check_integer, check_unweighted
 from deeplda.data.dataset import Inputs, Part
 from deeplda.data.mapped_rows import MappedRows, is_mapped
 from deeplda.data.sparse_rows import SparseRows
@@ -108,9 +108,10 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         "joint" is cross-entropy plus `lda_weight` times the general objective on the same outputs.
     alpha : float, default=None
         As in `DeepLDALoss`. None means 1, or 0.6 for objective "rdlda".
-    statistic : {"wilks", "smallest", "pillai", "hotelling"}, default=None
-        As in `DeepLDALoss`. None means "wilks", or "smallest" for the paper's objectives. "smallest" overfits tabular
-        data with only a few hundred samples.
+    statistic : {"wilks", "smallest", "pillai", "hotelling"} or callable, default=None
+        As in `DeepLDALoss`: a callable maps the ascending eigenvalues (m,) to a 0-d tensor, which is maximised. None
+        means "wilks", or "smallest" for the paper's objectives. "smallest" overfits tabular data with only a few
+        hundred samples.
     lam, epsilon, scatter
         As in `DeepLDALoss`.
     lda_weight : float, default=1.0
@@ -231,7 +232,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         dropout: float | None = None,
         objective: Objective = "lda",
         alpha: float | None = None,
-        statistic: StatisticName | None = None,
+        statistic: Statistic | None = None,
         lam: float = 1e-3,
         epsilon: float = 1.0,
         scatter: Scatter = "pooled",
@@ -348,6 +349,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             table=table,
             standardised=table is not None,
             start=before,
+            statistic=self.statistic if callable(self.statistic) else None,
         )
         progress = TerminalProgress() if self.verbose else Progress()
         try:
@@ -431,11 +433,14 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     def save(self, path: str | Path) -> None:
         """Write the classifier to a folder, without pickle; `load` and `deeplda.load` read it.
 
-        A classifier that is already there is replaced; a folder with any other content is rejected.
+        A classifier that is already there is replaced; a folder with any other content is rejected. Of a callable
+        `statistic`, only the name is stored: predictions do not need it, but pass it again before another fit.
         """
         check_is_fitted(self)
         dtype, classes = labels_as_json(self.classes_)
         parameters = self.get_params(deep=False)
+        if callable(self.statistic):
+            parameters["statistic"] = code_name(self.statistic)
         weights = parameters.pop("class_weight")
         if isinstance(weights, str):
             parameters["class_weight"] = weights
@@ -522,11 +527,14 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         """
         for name, least in (("max_epochs", 1), ("n_iter_no_change", 1), ("batch_size", 2)):
             check_integer(name, getattr(self, name), least)
-        for name in ("objective", "statistic"):
-            if is_code(getattr(self, name)):
-                do = "use a built-in one, or deeplda train, which takes your own code"
-                raise InputError(f"{name} is {getattr(self, name)!r}: {do}")
+        if is_code(self.objective):
+            do = "use a built-in one, or deeplda train, which takes your own code"
+            raise InputError(f"objective is {self.objective!r}: {do}")
+        if is_code(self.statistic):
+            raise InputError(f"statistic is the name {self.statistic!r}: pass the function itself")
         settings = {name: plain(getattr(self, name)) for name in _SETTINGS}
+        if callable(self.statistic):
+            settings["statistic"] = code_name(self.statistic)
         if self.subclasses != 1 and self.embedding_dim is None:
             settings["embedding_dim"] = "subclasses"
         settings |= {

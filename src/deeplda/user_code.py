@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Collection, Iterator, Mapping
+import sysconfig
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from operator import attrgetter
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any, TypeGuard
 
-from deeplda.errors import InputError, code_not_run
+from deeplda.errors import InputError, code_not_run, one_line
 
 # The settings in run.toml that can be code.
 CODE_SETTINGS = ("data", "objective", "statistic", "network")
+# Files in these folders are not the user's: deeplda itself and the standard library. Packages are found by their names.
+_LIBRARIES = (Path(__file__).parent, Path(sysconfig.get_path("stdlib")))
+_PACKAGES = {"site-packages", "dist-packages"}
 
 
 def is_code(name: object) -> TypeGuard[str]:
@@ -58,7 +63,8 @@ def find_code(name: str, kind: str) -> Any:
     Args:
         kind: what it is for, such as "network", for messages.
 
-    Raises InputError if the module cannot be imported or has no such name.
+    Raises InputError if the module cannot be imported or has no such name. If the module's own code fails, the message
+    has its file and line.
     """
     module_name, _, attribute = name.partition(":")
     if not (module_name and attribute) or module_name.startswith("."):
@@ -68,6 +74,8 @@ def find_code(name: str, kind: str) -> Any:
         with importable_here():
             module = importlib.import_module(module_name)
     except Exception as error:
+        if _place(error, module_name):
+            raise InputError(code_failure("module", module_name, error)) from error
         raise InputError(
             f"module {module_name!r} cannot be imported ({type(error).__name__}: {error})",
             need=f"a module in the current directory ({Path.cwd()}) or an installed one",
@@ -86,6 +94,34 @@ def find_callable(name: str, kind: str, need: str) -> Any:
     if not callable(found):
         raise InputError(f"{kind} {name!r} is of type {type(found).__name__}, need {need}")
     return found
+
+
+@contextmanager
+def own_code(kind: str, name: str, failure: Callable[[str], Exception] = InputError) -> Iterator[None]:
+    """Convert any error of "module.path:name", which this block runs, to a `failure` with the file and line of it."""
+    try:
+        yield
+    except Exception as error:
+        raise failure(code_failure(kind, name, error)) from error
+
+
+def code_failure(kind: str, name: str, error: Exception) -> str:
+    """Return a sentence about an error that "module.path:name" raised, with the file and line of the user's code."""
+    return one_line(f"{kind} {name!r} failed{_place(error, name)}: {type(error).__name__}: {error}")
+
+
+def _place(error: Exception, name: str) -> str:
+    """Return " in FILE, line N", the innermost line of the user's code that an error passed through, or ""."""
+    for frame, line in reversed(list(walk_tb(error.__traceback__))):
+        file, module = Path(frame.f_code.co_filename), str(frame.f_globals.get("__name__"))
+        is_named = module.partition(".")[0] == name.partition(":")[0].partition(".")[0]
+        if is_named or not (_PACKAGES & {*file.parts} or any(map(file.is_relative_to, _LIBRARIES))):
+            if not file.is_file():  # code without a file, such as that of a generated function
+                continue
+            with suppress(ValueError):
+                file = file.relative_to(Path.cwd())
+            return f" in {file}, line {line}"
+    return ""
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """A statistic, an objective and data of the user on the command line: accepted, rejected, or not run at all."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ import os
 import signal
 import numpy as np
 import torch
+from PIL import Image
 from torch import nn
 from deeplda.data import Data, Part, load_data
 from deeplda.losses import DeepLDALoss
@@ -80,10 +82,61 @@ def seventeen():
 
 def needs(path): ...
 
+def channels_last():
+    found = load_data("digits")
+    parts = (Part(part.inputs.transpose(0, 2, 3, 1), part.labels) for part in (found.train, found.val, found.test))
+    return Data("x", *parts, found.class_names)
+
+def transparent():
+    return [(Image.new("RGBA", (8, 8)), place % 2) for place in range(40)]
+
+def colours():
+    rng = np.random.default_rng(0)
+    return [(rng.integers(0, 40, (8, 8, 3), np.uint8) + np.uint8(70 * (i % 3)), i % 3) for i in range(90)]
+
 class Interrupting:
     def __init__(self, folder, settings): ...
     def on_epoch(self, row):
         os.kill(os.getpid(), signal.SIGINT)
+"""
+# Each line that fails has its kind as a comment.
+FAILING = """
+import torch
+calls = []
+
+def statistic(eigenvalues):
+    return eigenvalues.reshape(2, 1000).mean()  # statistic
+
+def objective(outputs, labels):
+    return torch.nn.functional.mse_loss(outputs, labels.reshape(3, -1))  # objective
+
+def late(outputs, labels):
+    calls.append(1)
+    return outputs.square().mean() / (1 // (len(calls) < 4))  # late
+
+class Made:
+    def __init__(self):
+        raise KeyError("size")  # made
+
+def data():
+    return open("no-such-file")  # data
+
+def samples():
+    return Samples()
+
+class Samples:
+    def __len__(self):
+        return 40
+    def __getitem__(self, place):
+        return [0.0] * 3, [0, 1][place]  # samples
+
+class Logger:
+    def __init__(self, folder, settings): ...
+    def on_epoch(self, row):
+        row.accuracy  # logger
+
+def network(sample_shape, embedding_dim):
+    return torch.nn.Linear(sample_shape, embedding_dim)  # network
 """
 TINY = ("--epochs", "2", "--width", "0.1", "--batch-size", "400", "--quiet", "--json")
 
@@ -93,6 +146,8 @@ def train(tmp_path, monkeypatch, capsys):
     """Run `deeplda train` in a folder with own_code.py, and return its exit code, summary and messages."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own_code.py").write_text(CODE)
+    for module in ("failing", "own_code"):  # those of an earlier test, in its folder
+        monkeypatch.delitem(sys.modules, module, raising=False)
 
     def run(*arguments):
         code, out, said = in_this_process(capsys, *arguments)
@@ -135,7 +190,7 @@ def test_a_class_of_torch_is_an_objective(train, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--statistic", "own_code:pair"), "statistic own_code:pair cannot be used: pair() missing 1 required"),
+        (("--statistic", "own_code:pair"), "statistic 'own_code:pair' failed: TypeError: pair() missing 1 required"),
         (("--statistic", "own_code:number"), "statistic returned an object of type float, need a 0-d tensor"),
         (("--statistic", "median"), "need one of smallest, wilks, pillai, hotelling, or your own as module.path:name"),
         (("--objective", "own_code:vector"), "returned a tensor of shape (40,), need a 0-d tensor"),
@@ -151,6 +206,11 @@ def test_a_class_of_torch_is_an_objective(train, tmp_path):
         (("own_code:ragged",), "sample 1 of data 'own_code:ragged' has shape (4,), and sample 0 has (3,)"),
         (("own_code:single",), "is a ndarray, need (input, label)"),
         (("own_code:floats",), "train.inputs of dtype float64 and shape (1257, 1, 8, 8), need uint8 (N, C, H, W)"),
+        (
+            ("own_code:channels_last",),
+            "shape (1257, 8, 8, 1), which looks like N x H x W x C, need N x C x H x W: transpose",
+        ),
+        (("own_code:transparent",), "is a Pillow image of mode RGBA, need L or RGB: return image.convert"),
         (("own_code:outside",), "train.labels from 0 to 9, need indices of the 2 class_names"),
         (("own_code:missing",), "has no 'missing': check the spelling"),
         (("no_such_module:data",), "module 'no_such_module' cannot be imported"),
@@ -162,6 +222,53 @@ def test_unsuitable_code_is_rejected_before_anything_is_written(train, tmp_path,
     assert message in said
     assert len(said.splitlines()) == 1
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "exit_code", "error"),
+    [
+        (("--statistic", "failing:statistic"), "statistic", 2, "RuntimeError: shape '[2, 1000]' is invalid"),
+        (("--objective", "failing:objective"), "objective", 2, "RuntimeError: shape '[3, -1]' is invalid"),
+        (("--objective", "failing:Made"), "made", 2, "KeyError: 'size'"),
+        (("--objective", "failing:late"), "late", 1, "ZeroDivisionError: integer division or modulo by zero"),
+        (("failing:data",), "data", 2, "FileNotFoundError: [Errno 2] No such file or directory: 'no-such-file'"),
+        (("failing:samples",), "samples", 2, "IndexError: list index out of range"),
+        (("--logger", "failing:Logger"), "logger", 1, "AttributeError: 'EpochRow' object has no attribute 'accuracy'"),
+        (("--network", "failing:network"), "network", 2, "TypeError: empty()"),
+    ],
+)
+def test_an_error_in_your_code_names_its_line(train, tmp_path, options, kind, exit_code, error):
+    (tmp_path / "failing.py").write_text(FAILING)
+    line = 1 + next(place for place, text in enumerate(FAILING.splitlines()) if text.endswith(f"# {kind}"))
+    code, _, said = train("train", *options, "--epochs", "2", "--batch-size", "400", "--quiet", "--run", "run")
+    assert code == exit_code
+    assert f"{options[-1]!r} failed in failing.py, line {line}: {error}" in said
+    assert len(said.splitlines()) == 1
+    assert (tmp_path / "run").exists() == (exit_code == 1)
+
+
+def test_an_error_while_your_module_is_imported_names_its_line(train, tmp_path):
+    (tmp_path / "importing.py").write_text("import imported\n")
+    (tmp_path / "imported.py").write_text("\nmissing.name\n")
+    code, _, said = train("train", "importing:data")
+    assert code == 2
+    assert "module 'importing' failed in imported.py, line 2: NameError: name 'missing' is not defined" in said
+
+
+def test_predict_takes_files_of_the_inputs_of_your_data(train, tmp_path):
+    for name, stored in (("rows", "features"), ("colours", "x_test")):
+        assert train("train", f"own_code:{name}", *TINY, "--run", name)[0] == 0
+        code, _, said = train("predict", name, f"own_code:{name}")
+        assert code == 2
+        assert f"own_code:{name} is code, need files of samples: write the inputs with np.savez(path, {stored}=" in said
+        import own_code
+
+        inputs = np.stack([one for one, _ in getattr(own_code, name)()])
+        np.savez(tmp_path / "new.npz", **{stored: inputs})
+        code, found, _ = train("predict", name, "new.npz", "--json")
+        assert code == 0
+        expected = load(tmp_path / name).predict(inputs.transpose(0, 3, 1, 2) if inputs.ndim == 4 else inputs)
+        assert [one["class"] for one in found["predictions"]] == expected.tolist()
 
 
 def test_a_function_that_returns_known_data_equals_the_known_data(train, tmp_path):

@@ -3,7 +3,6 @@
 import sys
 from importlib import util
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from command import in_this_process
@@ -84,9 +83,11 @@ def test_a_logger_is_closed_after_an_error(tmp_path):
     assert [row.epoch for row in read_metrics(tmp_path / "run")] == [1]
 
 
-def test_an_object_without_on_epoch_is_rejected(tmp_path):
-    progress = LoggedProgress(tmp_path, [lambda *_: SimpleNamespace()], Progress())
-    with pytest.raises(InputError, match=r"SimpleNamespace, need a method on_epoch\(row\)"):
+def test_an_object_without_on_epoch_is_rejected(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "seventeen.py").write_text("def logger(folder, settings):\n    return 17\n")
+    progress = LoggedProgress(tmp_path, [find_logger("seventeen:logger")], Progress())
+    with pytest.raises(InputError, match=r"int, need a method on_epoch\(row\)"):
         run_to_end(RunConfig(**TINY), tmp_path / "run", progress)
 
 

@@ -66,7 +66,10 @@ _COMMANDS = {
         "Run a grid, a search or one of the paper's tables, with any number of workers.",
         "--table cifar10 --scale quick --workers 2",
     ),
-    "table": ("Show the results of a sweep next to the paper's numbers.", "sweeps/table2-quick --format markdown"),
+    "table": (
+        "Show the results of a sweep next to the paper's numbers.",
+        "sweeps/table-cifar10-quick --format markdown",
+    ),
 }
 _DATA_COMMANDS = {
     "list": ("List the known data sets and whether each is on this machine.", ""),

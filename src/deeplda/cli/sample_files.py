@@ -17,6 +17,7 @@ from deeplda.data.table_formats import table_format
 from deeplda.errors import InputError
 from deeplda.model import Model
 from deeplda.printing import say
+from deeplda.user_code import is_code
 
 
 class Stored(NamedTuple):
@@ -63,6 +64,9 @@ def listed_samples(paths: Sequence[Path], model: Model) -> list[Sample]:
     found: list[Sample] = []
     ignored: list[str] = []
     for path in paths:
+        if is_code(str(path)) and not path.exists():
+            do = "np.savez(path, x_test=inputs)" if len(shape) == 3 else "np.savez(path, features=inputs)"
+            raise InputError(f"{path} is code, need files of samples: write the inputs with {do}")
         if path.is_file() and path.suffix.lower() == ".npz":
             found += _in_arrays(path, shape)
         elif len(shape) != 3 and path.exists():

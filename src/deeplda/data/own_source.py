@@ -12,7 +12,7 @@ from deeplda.data.mapped_rows import MappedRows
 from deeplda.data.npz import source_of_arrays
 from deeplda.errors import InputError
 from deeplda.memory import require_memory
-from deeplda.user_code import find_callable, importable_here, short_name
+from deeplda.user_code import find_callable, importable_here, own_code, short_name
 
 _NEED = "a function without arguments that returns deeplda.data.Data or a map-style torch.utils.data.Dataset"
 
@@ -25,7 +25,7 @@ def read_own(name: str) -> Source:
 
     Importing runs the module's code, so pass only a name that the user wrote, never one from an untrusted file.
 
-    Raises InputError if there is no such function, or if it returns anything else. Errors raised by it are passed on.
+    Raises InputError if there is no such function, if it fails, or if it returns anything else.
     """
     function = find_callable(name, "data", _NEED)
     try:
@@ -35,7 +35,8 @@ def read_own(name: str) -> Source:
     except ValueError:  # some callables written in C have no signature
         pass
     with importable_here():
-        found: Any = function()
+        with own_code("data", name):
+            found: Any = function()
         if isinstance(found, Data):
             return _checked(name, found)
         if not (hasattr(found, "__getitem__") and hasattr(found, "__len__")):
@@ -52,6 +53,9 @@ def _checked(name: str, data: Data) -> Source:
         if form not in (("uint8", 4), ("float32", 2)) or inputs.shape[1:] != data.sample_shape:
             what = f"data {name!r} has {kind}.inputs of dtype {inputs.dtype} and shape {inputs.shape}"
             raise InputError(f"{what}, need uint8 (N, C, H, W) or float32 (N, features), the same shape in all parts")
+        if inputs.ndim == 4 and inputs.shape[3] in (1, 3) and inputs.shape[1] not in (1, 3):
+            what = f"data {name!r} has {kind}.inputs of shape {inputs.shape}, which looks like N x H x W x C"
+            raise InputError(what, need="N x C x H x W", do="transpose them with inputs.transpose(0, 3, 1, 2)")
         if not isinstance(inputs, MappedRows) and inputs.dtype == np.float32 and not np.isfinite(inputs).all():
             raise InputError(f"data {name!r} has values in {kind}.inputs that are not finite, need finite numbers")
         if labels.dtype != np.int64 or labels.shape != (len(inputs),):
@@ -74,21 +78,27 @@ def _checked(name: str, data: Data) -> Source:
 
 def _stacked(name: str, samples: Any) -> Source:
     """Return a map-style data set as a source of one part."""
-    if not len(samples):
+    with own_code("data", name):
+        size = len(samples)
+    if not size:
         raise InputError(f"data {name!r} returned a data set without samples, need at least two classes")
     inputs: list[np.ndarray[Any, Any]] = []
     labels: list[object] = []
-    for place in range(len(samples)):
-        sample = samples[place]
+    for place in range(size):
+        with own_code("data", name):
+            sample = samples[place]
         if not isinstance(sample, tuple | list) or len(sample) != 2:
             raise InputError(f"sample {place} of data {name!r} is a {type(sample).__name__}, need (input, label)")
+        if (mode := getattr(sample[0], "mode", "RGB")) not in ("L", "RGB"):
+            what = f"sample {place} of data {name!r} is a Pillow image of mode {mode}"
+            raise InputError(what, need="L or RGB", do='return image.convert("RGB")')
         inputs.append(np.asarray(sample[0]))
         labels.append(sample[1].item() if hasattr(sample[1], "item") else sample[1])
         if inputs[-1].shape != inputs[0].shape:
             what = f"sample {place} of data {name!r} has shape {inputs[-1].shape}, and sample 0 has {inputs[0].shape}"
             raise InputError(f"{what}, need the same shape for all: resize them in your code")
         if place == 0:
-            require_memory(len(samples) * inputs[0].nbytes, f"data {name!r}")
+            require_memory(size * inputs[0].nbytes, f"data {name!r}")
     arrays = {"x_train": np.stack(inputs), "y_train": np.asarray(labels)}
     if (classes := getattr(samples, "classes", None)) is not None:
         arrays["class_names"] = np.asarray(list(map(str, classes)))

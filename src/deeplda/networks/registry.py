@@ -20,7 +20,7 @@ from deeplda.networks.inspection import outline, output_width
 from deeplda.networks.layers import Head, check_embedding_dim
 from deeplda.networks.small import MLP, ConvNetSmall
 from deeplda.networks.whitened_output import Outputs
-from deeplda.user_code import find_code, importable_here, is_code
+from deeplda.user_code import find_code, importable_here, is_code, own_code
 
 
 class NetworkBuilder(Protocol):
@@ -95,7 +95,7 @@ def build_network(
 
     Raises InputError if the name is unknown, if the arguments are unsuitable, or if a built-in network does not fit in
     memory; nothing is allocated in that case. The size of your own network is not checked in advance, because only its
-    code knows it. Errors raised by your own callable are passed on.
+    code knows it. If your own callable fails, the message has its file and line, and the error is the cause.
     """
     if is_code(name):
         for option in ("head", "logit_scale", "outputs", "hidden_layer_sizes", "dropout"):
@@ -174,13 +174,14 @@ def build_user_network(name: str, sample_shape: tuple[int, ...], embedding_dim: 
     Importing runs the module's code, so pass only a name that the user wrote, never one from an untrusted file.
 
     Raises InputError if the module cannot be imported, if it has no such callable, if the callable does not accept
-    these arguments, or if it does not return an nn.Module with `embedding_dim` outputs. Errors raised by the callable
-    are passed on.
+    these arguments, if it fails, or if it does not return an nn.Module with `embedding_dim` outputs.
     """
     check_embedding_dim(embedding_dim)
     with importable_here():
         builder = _find(name)
-        network = builder(sample_shape, embedding_dim, **_width_option(builder, name, width))
+        option = _width_option(builder, name, width)
+        with own_code("network", name):
+            network = builder(sample_shape, embedding_dim, **option)
     if not isinstance(network, nn.Module):
         raise InputError(
             f"network {name!r} returned an object of type {type(network).__name__}, need a torch.nn.Module"

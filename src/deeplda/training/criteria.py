@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import wraps
 from typing import cast
 
 import torch
@@ -12,12 +13,12 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, nll_loss
 
 from deeplda.core.options import Statistic
-from deeplda.errors import InputError
+from deeplda.errors import FailedError, InputError, TrainingError
 from deeplda.losses import DeepLDALoss
 from deeplda.subclasses import SubclassMap
 from deeplda.training.config import LDA_OBJECTIVES, SOFTMAX_OBJECTIVES, FitConfig
 from deeplda.training.parallel import ALONE, World
-from deeplda.user_code import find_callable, is_code
+from deeplda.user_code import code_failure, find_callable, is_code, own_code
 
 # Samples of each class in the batch on which your own code is tried.
 _TRIED = 4
@@ -109,9 +110,13 @@ class OwnLoss(nn.Module):
         self.name, self.function = name, function
 
     def forward(self, outputs: Tensor, labels: Tensor, sample_weight: Tensor | None = None) -> Tensor:
-        """Return the loss, 0-d. Raises ValueError unless it is a number with a gradient."""
+        """Return the loss, 0-d.
+
+        Raises TrainingError if the user's code fails, and ValueError unless it returns a number with a gradient.
+        """
         assert sample_weight is None, "the settings exclude weights"
-        loss: object = self.function(outputs, labels)
+        with own_code("objective", self.name, TrainingError):
+            loss: object = self.function(outputs, labels)
         if not isinstance(loss, Tensor) or loss.ndim != 0 or (outputs.requires_grad and not loss.requires_grad):
             found = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"{type(loss).__name__}"
             if isinstance(loss, Tensor) and loss.ndim == 0:
@@ -120,15 +125,20 @@ class OwnLoss(nn.Module):
         return loss
 
 
-def build_criterion(config: FitConfig, world: World = ALONE, subclasses: SubclassMap | None = None) -> nn.Module:
+def build_criterion(
+    config: FitConfig,
+    world: World = ALONE,
+    subclasses: SubclassMap | None = None,
+    statistic: Callable[[Tensor], Tensor] | None = None,
+) -> nn.Module:
     """Build the criterion of the objective, for labels that are classes or these `subclasses`.
 
     Class weights are not part of it: they are weights of the samples. If the objective or the statistic is the user's
-    code, it is imported here. Raises InputError if it is unsuitable.
+    code, it is imported here, unless `statistic` is passed. Raises InputError if it is unsuitable.
     """
     if is_code(config.objective):
         return _own_loss(config.objective, world)
-    lda = _lda_loss(config, subclasses) if config.objective in LDA_OBJECTIVES else None
+    lda = _lda_loss(config, subclasses, statistic) if config.objective in LDA_OBJECTIVES else None
     if config.objective not in SOFTMAX_OBJECTIVES:
         assert lda is not None
         return lda
@@ -155,7 +165,9 @@ def try_own_code(config: FitConfig, classes: int, outputs: int) -> None:
         loss.backward()
     except InputError:
         raise
-    except (TypeError, ValueError) as error:
+    except FailedError as error:
+        raise InputError(str(error)) from error
+    except (RuntimeError, TypeError, ValueError) as error:
         raise InputError(f"{name} cannot be used: {error}") from error
 
 
@@ -165,18 +177,32 @@ def lda_part(criterion: nn.Module) -> DeepLDALoss | None:
     return found if isinstance(found, DeepLDALoss) else None
 
 
-def _lda_loss(config: FitConfig, subclasses: SubclassMap | None) -> DeepLDALoss:
-    statistic = cast("Statistic", config.statistic)
-    if is_code(config.statistic):
-        statistic = find_callable(config.statistic, "statistic", "a function of the eigenvalues")
+def _lda_loss(
+    config: FitConfig, subclasses: SubclassMap | None, statistic: Callable[[Tensor], Tensor] | None
+) -> DeepLDALoss:
+    if statistic is None and is_code(config.statistic):
+        statistic = _own_statistic(config.statistic)
     return DeepLDALoss(
-        statistic,
+        cast("Statistic", config.statistic) if statistic is None else statistic,
         alpha=config.alpha,
         lam=config.lam,
         epsilon=config.epsilon,
         scatter=config.scatter,
         parents=subclasses.parents if subclasses and config.subclass_between == "classes" else None,
     )
+
+
+def _own_statistic(name: str) -> Callable[[Tensor], Tensor]:
+    function = find_callable(name, "statistic", "a function of the eigenvalues")
+
+    # The name of the function is in messages; attributes of a callable object are not copied.
+    @wraps(function, updated=())
+    def statistic(eigenvalues: Tensor) -> Tensor:
+        with own_code("statistic", name, TrainingError):
+            value: Tensor = function(eigenvalues)
+            return value
+
+    return statistic
 
 
 def _own_loss(name: str, world: World) -> OwnLoss:
@@ -191,6 +217,8 @@ def _own_loss(name: str, world: World) -> OwnLoss:
         except TypeError as error:
             what = f"objective {name!r} cannot be created without arguments ({error})"
             raise InputError(f"{what}: name a function or an object instead") from error
+        except Exception as error:
+            raise InputError(code_failure("objective", name, error)) from error
     if isinstance(found, nn.Module) and any(parameter.requires_grad for parameter in found.parameters()):
         what = f"objective {name!r} has parameters of its own, which would not be trained"
         raise InputError(f"{what}: move them to the network, as its last layer")

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Protocol
 
 from deeplda.data import Data
-from deeplda.errors import InputError
+from deeplda.errors import InputError, TrainingError
 from deeplda.output_folder import OutputFolder
 from deeplda.training.checkpoint import Counters
 from deeplda.training.config import LoopConfig
 from deeplda.training.metrics import EpochRow
 from deeplda.training.progress import Batches, Progress
-from deeplda.user_code import find_callable, importable_here
+from deeplda.user_code import find_callable, importable_here, own_code
 
 
 class Logger(Protocol):
@@ -32,7 +32,10 @@ LoggerBuilder = Callable[[Path, Mapping[str, object]], Logger]
 
 
 def find_logger(name: str) -> LoggerBuilder:
-    """Import the builder "module.path:name". Raises InputError if it does not take (folder, settings)."""
+    """Import the builder "module.path:name". Raises InputError if it does not take (folder, settings).
+
+    If the user's code fails during training, its logger raises TrainingError.
+    """
     need = "a class or function of (folder, settings) that makes a logger"
     found = find_callable(name, "logger", need)
     try:
@@ -41,7 +44,31 @@ def find_logger(name: str) -> LoggerBuilder:
         raise InputError(f"logger {name!r} takes {inspect.signature(found)}, need {need}") from None
     if inspect.isclass(found) and not callable(getattr(found, "on_epoch", None)):
         raise InputError(f"logger {name!r} has no method on_epoch(row)")
-    return found  # type: ignore[no-any-return]  # the user's code is untyped
+
+    def build(folder: Path, settings: Mapping[str, object]) -> Logger:
+        with own_code("logger", name, TrainingError), importable_here():
+            logger = found(folder, settings)
+        if not callable(getattr(logger, "on_epoch", None)):
+            raise InputError(f"logger {name!r} is of type {type(logger).__name__}, need a method on_epoch(row)")
+        return _OwnLogger(name, logger)
+
+    return build
+
+
+class _OwnLogger:
+    """A logger of the user's, whose errors become a TrainingError that has the line of its code."""
+
+    def __init__(self, name: str, logger: Logger) -> None:
+        self._name, self._logger = name, logger
+
+    def on_epoch(self, row: EpochRow) -> None:
+        with own_code("logger", self._name, TrainingError):
+            self._logger.on_epoch(row)
+
+    def close(self) -> None:
+        if (close := getattr(self._logger, "close", None)) is not None:
+            with own_code("logger", self._name, TrainingError):
+                close()
 
 
 class LoggedProgress(Progress):
@@ -64,11 +91,7 @@ class LoggedProgress(Progress):
         self._close_loggers()
         settings = config.model_dump(mode="json", exclude_none=True)
         for build in self._builders:
-            with importable_here():
-                logger = build(self._folder, settings)
-            if not callable(getattr(logger, "on_epoch", None)):
-                raise InputError(f"the logger is of type {type(logger).__name__}, need a method on_epoch(row)")
-            self._loggers.append(logger)
+            self._loggers.append(build(self._folder, settings))
 
     def epoch(self, row: EpochRow, counters: Counters) -> None:
         self._shown.epoch(row, counters)

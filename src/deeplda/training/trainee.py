@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -277,6 +278,7 @@ def build_trainee(
     subclasses: SubclassMap | None = None,
     world: World = ALONE,
     normalisation: Normalisation | None = None,
+    statistic: Callable[[Tensor], Tensor] | None = None,
 ) -> Classifier:
     """Build everything needed for training, with new weights drawn from the seed or around the given `network`.
 
@@ -284,6 +286,7 @@ def build_trainee(
         subclasses: the subclasses that label the training set; by default, its labels are classes.
         normalisation: the normalisation of inputs; by default, it is fitted on the training set, except that the
             encoded rows of a table are not changed.
+        statistic: the user's function of the eigenvalues; by default, it is imported if `config` names one.
 
     Raises InputError if the settings do not fit the data.
     """
@@ -319,7 +322,7 @@ def build_trainee(
     optimizer = build_optimizer(config, trained, _output_parameters(network, head))
     # In eval mode, the loss does not communicate with other ranks, so a single process trains alone even if the
     # caller's program has a process group.
-    criterion = build_criterion(config, world, subclasses).to(device).train(world.size > 1)
+    criterion = build_criterion(config, world, subclasses, statistic).to(device).train(world.size > 1)
     if (lda := lda_part(criterion)) and (lda is not criterion or _nothing_to_advise(config, data, outputs)):
         # The rule was not measured for objective joint.
         lda._checked = True
