@@ -109,6 +109,7 @@ def test_the_page_has_the_images_and_escapes_names(photos, tmp_path, capsys):
     text = page.read_text()
     assert (code, shown) == (0, f"wrote {page}\n")
     assert text.count("<img") == 2
+    assert "deeplda similar</p>" in text
     assert "<script>alert" not in text
     assert "&lt;script&gt;alert" in text
     assert "default-src &#x27;none&#x27;; img-src data:" in text

@@ -87,11 +87,19 @@ def test_mistakes_in_the_file(data, tmp_path):
     with pytest.raises(InputError, match="cannot be read"):
         read_accepted(tmp_path / "missing.csv")
     unknown = written(tmp_path / "b.csv", ("cat/1.png", "cat", "cow", "accepted"))
-    with pytest.raises(InputError, match="suggested label 'cow' is not a class"):
+    with pytest.raises(InputError, match=r"suggested label 'cow' is not a class .* the name of one of its classes"):
         corrected(data, drop=None, relabel=unknown)
     one = written(tmp_path / "c.csv", ("cat/1.png", "cat", "=dog", "accepted"))
     with pytest.raises(InputError, match=r"cat/1\.png is accepted in .* and in"):
         corrected(data, drop=one, relabel=written(tmp_path / "d.csv", ("cat/1.png", "cat", "=dog", "accepted")))
+
+
+@pytest.mark.parametrize("second", [("cat/1.png", "cat", "=dog", "accepted"), ("cat/1.png", "cat", "cow", "rejected")])
+def test_a_sample_has_one_decision(tmp_path, second):
+    first = ("cat/1.png", "cat", "cow", "accepted")
+    with pytest.raises(InputError, match=r"two different decisions about cat/1\.png: delete one"):
+        read_accepted(written(tmp_path / "a.csv", first, second))
+    assert list(read_accepted(written(tmp_path / "b.csv", first, first))) == ["cat/1.png"]
 
 
 def test_a_spreadsheet_adds_a_byte_order_mark(tmp_path):

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 
-from deeplda.report.components import MOST_ROWS, class_table, confusion_table, sortable_table
+from deeplda.report.components import MOST_ROWS, class_table, confusion_table, file_name, sortable_table
 from deeplda.report.markup import assets
 
 
@@ -30,6 +30,11 @@ def test_the_confusion_matrix_of_many_classes_is_drawn():
 
 def test_rare_mistakes_are_visible_in_the_confusion_matrix():
     assert 'class="wrong heat1"' in confusion_table(np.array([[99, 1], [0, 0]]), ("a", "b"))
+
+
+def test_the_name_of_a_file_may_break_after_its_folders():
+    assert file_name("cats/<b>/1.jpg") == "cats/<wbr>&lt;b&gt;/<wbr>1.jpg"
+    assert file_name("row 17") == "row 17"
 
 
 def test_a_table_without_rows():

@@ -47,11 +47,18 @@ def sample_names(part: Part, name: str, places: Iterable[int] | None = None) -> 
 def read_accepted(file: Path) -> dict[str, Accepted]:
     """Return the accepted rows of the CSV file of an audit, by the name of the sample.
 
-    Raises InputError if the file cannot be read, a column is missing, or a decision is neither empty, "accepted" nor
-    "rejected".
+    Raises InputError if the file cannot be read, a column is missing, a decision is neither empty, "accepted" nor
+    "rejected", or two rows decide differently about a sample.
     """
-    accepted = [row for row in _decided(file) if row["decision"] == ACCEPTED]
-    return {row["sample"]: Accepted(row["given"], row["suggested"]) for row in accepted}
+    decided: dict[str, dict[str, str]] = {}
+    for row in _decided(file):
+        if decided.setdefault(row["sample"], row) != row:
+            raise InputError(f"{file} has two different decisions about {row['sample']}: delete one of the rows")
+    return {
+        sample: Accepted(row["given"], row["suggested"])
+        for sample, row in decided.items()
+        if row["decision"] == ACCEPTED
+    }
 
 
 def has_decisions(file: Path) -> bool:
@@ -152,7 +159,8 @@ def _with_suggested_labels(
 ) -> Part:
     number = {str(csv_cell(name)): label for label, name in enumerate(class_names)}
     if unknown := [row.suggested for row in rows if row.suggested not in number]:
-        raise InputError(f"the suggested label {unknown[0]!r} is not a class of the data: pass the audit of this data")
+        do = "pass the audit of this data, or write the name of one of its classes"
+        raise InputError(f"the suggested label {unknown[0]!r} is not a class of the data: {do}")
     labels = part.labels.copy()
     labels[places] = [number[row.suggested] for row in rows]
     return replace(part, labels=labels)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from deeplda.networks.layers import (
     Head,
     PlainHead,
+    UniformDropout,
     check_embedding_dim,
     checked_head,
     conv_bn_relu,
@@ -65,8 +66,8 @@ class DorferNet(nn.Module):
         self.block1 = nn.Sequential(*conv_group(first), *_pool_and_drop())
         self.block2 = nn.Sequential(*conv_group(second), *_pool_and_drop())
         self.block3 = nn.Sequential(*conv_group(third), *_pool_and_drop())
-        self.block4 = nn.Sequential(*conv_bn_relu(c256, c1024, padding=0), nn.Dropout(0.5))
-        self.block5 = nn.Sequential(*conv_bn_relu(c1024, c1024, kernel=1, padding=0), nn.Dropout(0.5))
+        self.block4 = nn.Sequential(*conv_bn_relu(c256, c1024, padding=0), UniformDropout(0.5))
+        self.block5 = nn.Sequential(*conv_bn_relu(c1024, c1024, kernel=1, padding=0), UniformDropout(0.5))
         pooling = [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
         self.block6 = (
             nn.Sequential(*pooling, PlainHead(c1024, embedding_dim, scale=logit_scale))
@@ -102,4 +103,4 @@ def pooled_blocks(channels: int, width: float) -> list[list[int]]:
 
 
 def _pool_and_drop() -> list[nn.Module]:
-    return [nn.MaxPool2d(2), nn.Dropout(0.25)]
+    return [nn.MaxPool2d(2), UniformDropout(0.25)]

@@ -11,7 +11,7 @@ from deeplda.data.corrections import ACCEPTED, REJECTED
 from deeplda.printing import as_csv
 from deeplda.report import wording
 from deeplda.report.audited_run import COLUMNS, AuditedRun
-from deeplda.report.components import header, section
+from deeplda.report.components import file_name, header, section
 from deeplda.report.markup import AUDIT_SCRIPTS, Child, Html, document, element
 from deeplda.report.plot_data import image_uri, values_text
 
@@ -66,8 +66,9 @@ def _controls(count: int) -> Html:
 def _suspects(run: AuditedRun, places: Sequence[int]) -> Html:
     found = len(run.audit.suspects)
     lead = (
-        "Each sample has its given label and, after the arrow, the suggested one. Accept the suggestion if the given "
-        "label is wrong. The most likely mistakes come first: the lower the margin, the less the given label fits."
+        "Each sample has its given label and, after the arrow, the suggested one. Accept the suggestion if it is "
+        "right, and reject it if the given label is. If both are wrong, accept it only to leave the sample out with "
+        "--drop. The most likely mistakes come first: the lower the margin, the less the given label fits."
     )
     if found > len(places):
         lead += f" These are the first {len(places):,} of about {found:,}; audit.csv has all of them."
@@ -115,7 +116,7 @@ def _card(run: AuditedRun, place: int, *, images: bool) -> Html:
     lines = [
         element("span", str(row["given"]), " \u2192 ", element("b", str(row["suggested"])), class_="labels"),
         element("span", f"margin {row['margin']:.2f}, {row['part']}", class_="hint"),
-        element("span", str(row["sample"]), class_="hint name-of-file"),
+        element("span", file_name(row["sample"]), class_="hint"),
     ]
     if place in run.copies:
         other = run.row(run.copies[place])

@@ -57,6 +57,12 @@ def section(identifier: str, title: str, lead: Child, *content: Child) -> Html:
     return element("section", heading, text, content, id=identifier, aria_labelledby=f"{identifier}-heading")
 
 
+def file_name(name: object) -> Html:
+    """Return the name of a file, in which a line may break after each folder."""
+    folders = str(name).split("/")
+    return together(*(child for folder in folders[:-1] for child in (f"{folder}/", element("wbr"))), folders[-1])
+
+
 def header(title: str, subtitle: str, *content: Child, kind: str = "report") -> Html:
     """Return the header of a page."""
     overline = element("p", f"deeplda {kind}", class_="overline")

@@ -10,7 +10,7 @@ from functools import cache
 from html import escape
 from importlib.resources import files
 
-_VOID = frozenset({"img", "input", "link", "meta"})
+_VOID = frozenset({"img", "input", "link", "meta", "wbr"})
 _SCRIPTS = ("packing.js", "classes.js", "names.js", "scatter.js", "densities.js", "tables.js", "start.js")
 # The script of the page of an audit, which has no plots.
 AUDIT_SCRIPTS = ("decisions.js",)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from deeplda.report.components import header
+from deeplda.report.components import file_name, header
 from deeplda.report.markup import Html, document, element
 from deeplda.report.plot_data import image_uri
 
@@ -39,7 +39,7 @@ def similar_page(title: str, groups: Sequence[tuple[Picture, Sequence[Picture]]]
     if len(groups) < queries:
         lead += f" The page shows the first {len(groups)} of {queries:,} queries; --csv prints all of them."
     rows = [_group(query, found) for query, found in groups]
-    top = header("Similar images", title, element("p", lead, class_="lead"))
+    top = header("Similar images", title, element("p", lead, class_="lead"), kind="similar")
     return document("Similar images", {}, top, rows, scripts=())
 
 
@@ -66,6 +66,6 @@ def _card(picture: Picture, differs: bool) -> Html:
     lines = [
         element("span", element("strong" if differs else "b", picture.class_name)),
         element("span", far, class_="hint"),
-        element("span", picture.name, class_="hint"),
+        element("span", file_name(picture.name), class_="hint"),
     ]
     return element("li", shown, element("p", lines))
