@@ -1,16 +1,19 @@
 """Classes that a model was not trained on: which rule learns them best from a few examples, without training?
 
     python benchmarks/new_classes.py [--output results/new_classes.csv]
-    python benchmarks/new_classes.py cifar100 --recipe quick --epochs 6 --batch-size 1000 --left-out 20 \\
-        --examples 1 5 20 100 --seeds 3 --all-classes --output results/new_classes_cifar100.csv
+    python benchmarks/new_classes.py cifar100.npz --recipe quick --epochs 6 --batch-size 1000 --precision bfloat16 \\
+        --learning-rates 0.15 0.5 1.5 --left-out 20 --examples 1 5 20 100 --seeds 3 --all-classes \\
+        --output results/new_classes_cifar100.csv
 
 Seed S leaves out the classes k S to k S + k - 1, where k is `--left-out`. A network is trained on the others, with
 Pillai's statistic and with cross-entropy. The classes left out are then added from the first 1, 5 and 20 of their
 training images. Every rule is applied to both networks: the hyperplanes on the outputs, which models without statistics
 of the last hidden layer use; and on the last hidden layer the nearest mean, LDA shrunk by 0.2 towards a sphere, and
 `BalancedRidge`, which `Model.add_class` uses. Shown is the accuracy on test images of the new, the old and all classes;
-without examples, the accuracy on the old classes before any were added. With `--all-classes`, a network is also trained
-on all classes. The output file is read to resume: networks whose rows are there are not trained again.
+without examples, the accuracy on the old classes before any were added. With `--learning-rates`, each kind of network
+gets the rate with the best accuracy on the validation images of the old classes of seed 0. With `--all-classes`, a
+network is also trained on all classes. The output file is read to resume: networks whose rows are there are not trained
+again.
 """
 
 from __future__ import annotations
@@ -44,6 +47,7 @@ Labels = NDArray[np.int64]
 Rule = Callable[[Floats, Labels, Floats], Labels]
 COLUMNS = ("network", "seed", "left out", "rule", "examples", "new", "old", "all")
 NETWORKS: dict[str, dict[str, Any]] = {"pillai": {}, "cross-entropy": {"objective": "cce"}}
+ON_ALL = "trained on all"
 
 
 def main() -> None:
@@ -52,6 +56,8 @@ def main() -> None:
     parser.add_argument("--recipe", help="settings to train with")
     parser.add_argument("--epochs", type=int, help="the number of epochs, instead of that of the recipe")
     parser.add_argument("--batch-size", type=int, help="the batch size, instead of that of the recipe")
+    parser.add_argument("--precision", help="the precision of the training, instead of that of the recipe")
+    parser.add_argument("--learning-rates", type=float, nargs="+", default=[], help="the rates to choose from")
     parser.add_argument("--left-out", type=int, default=2, help="the number of classes left out")
     parser.add_argument("--examples", type=int, nargs="+", default=[1, 5, 20])
     parser.add_argument("--seeds", type=int, default=5)
@@ -60,26 +66,58 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="a CSV file for every seed, which is read to resume")
     options = parser.parse_args()
     keep_freed_memory()
-    own = {"epochs": options.epochs, "batch_size": options.batch_size}
+    own = {"epochs": options.epochs, "batch_size": options.batch_size, "precision": options.precision}
     settings = read_recipe(options.recipe) if options.recipe else {}
     settings |= {name: value for name, value in own.items() if value is not None}
     data = load_data(options.data, data_dir=options.data_dir)
     rows = read_rows(options.output)
     for seed in range(options.seeds):
         left_out = np.arange(options.left_out) + options.left_out * seed
+        names = " ".join(data.class_names[label] for label in left_out)
         for network, changes in NETWORKS.items():
-            if matching(rows, network=network, seed=seed):
-                continue
+            own = {"network": network, "seed": seed, "left out": names}
+
+            def save(found: list[Row], own: Row = own) -> None:
+                append_rows(options.output, COLUMNS, [{**own, **row} for row in found])
+                rows.extend({**own, **row} for row in found)
+
             config = RunConfig.model_validate(settings | {"data": options.data, "seed": seed} | changes)
-            found = list(measured(data, config, left_out, options.examples))
-            if options.all_classes:
-                found.append(trained_on_all(data, config, left_out))
-            names = " ".join(data.class_names[label] for label in left_out)
-            found = [{"network": network, "seed": seed, "left out": names, **row} for row in found]
-            append_rows(options.output, COLUMNS, found)
-            rows += found
+            if seed == 0:
+                for rate in options.learning_rates:
+                    if not matching(rows, **own, rule=rate_rule(rate)):
+                        save([scored_rate(data, with_rate(config, rate), left_out)])
+            if options.learning_rates:
+                config = with_rate(config, best_rate(rows, network, options.learning_rates))
+            if not matching(rows, **own, rule="before"):
+                save(list(measured(data, config, left_out, options.examples)))
+            if options.all_classes and not matching(rows, **own, rule=ON_ALL):
+                save([trained_on_all(data, config, left_out)])
     for line in summary(rows):
         print(line)
+
+
+def rate_rule(rate: float) -> str:
+    """Return the name of the rows that compare learning rates."""
+    return f"validation at rate {rate:g}"
+
+
+def with_rate(config: RunConfig, rate: float) -> RunConfig:
+    return config.model_copy(update={"learning_rate": rate})
+
+
+def scored_rate(data: Data, config: RunConfig, left_out: Labels) -> Row:
+    """Return the row of a learning rate, with the accuracy on the validation images of the old classes."""
+    known = without(data, left_out)
+    right = trained(known, config).predict(known.val.inputs) == np.asarray(known.class_names)[known.val.labels]
+    return {"rule": rate_rule(config.learning_rate), "examples": 0, "new": "", "old": percent(right), "all": ""}
+
+
+def best_rate(rows: list[Row], network: str, rates: list[float]) -> float:
+    def accuracy(rate: float) -> float:
+        (row,) = matching(rows, network=network, seed=0, rule=rate_rule(rate))
+        return float(row["old"])
+
+    return max(rates, key=accuracy)
 
 
 def measured(data: Data, config: RunConfig, left_out: Labels, examples: list[int]) -> Iterator[Row]:
@@ -151,7 +189,7 @@ def trained_on_all(data: Data, config: RunConfig, left_out: Labels) -> Row:
     right = trained(data, config).predict(data.test.inputs) == np.asarray(data.class_names)[data.test.labels]
     unknown = np.isin(data.test.labels, left_out)
     shares = {"new": percent(right[unknown]), "old": percent(right[~unknown]), "all": percent(right)}
-    return {"rule": "trained on all", "examples": "all", **shares}
+    return {"rule": ON_ALL, "examples": "all", **shares}
 
 
 def percent(right: NDArray[np.bool_]) -> float:
