@@ -1,4 +1,4 @@
-"""Predictors on an embedding: the paper's three, softmax, and ridge regression; scores of unknown inputs."""
+"""Predictors on an embedding: the paper's three, softmax, and a rule for few samples; scores of unknown inputs."""
 
 from deeplda.predictors.balanced_ridge import BalancedRidge
 from deeplda.predictors.calibration import Calibration

@@ -1,4 +1,4 @@
-"""Ridge regression on the classes: a rule for classes with few samples, such as those added to a trained model."""
+"""The nearest class mean under a ridge: a rule for classes with few samples, such as those added to a trained model."""
 
 from __future__ import annotations
 
@@ -17,12 +17,16 @@ _LEAST = 1e-300
 
 
 class BalancedRidge(LinearPredictor):
-    """Ridge regression of the classes' indicators on the features, in which all classes have the same weight.
+    """The nearest class mean in the metric of the total covariance plus a ridge; all classes have the same weight.
 
     With the class means mu_c, their mean m and the pooled covariance S = W / n, the features have the covariance
-    G = S + 1/C sum_c (mu_c - m)(mu_c - m)', and the score of class c is (mu_c - m)' (G + lam I)^-1 (h - m), up to a
-    constant. Generalised cross-validation chooses lam from 21 values between 0.0001 and 10 times tr(G) / d. It needs
-    only these moments and the effective number of samples, C^2 / sum_c 1 / n_c.
+    G = S + 1/C sum_c (mu_c - m)(mu_c - m)'. With a_c = (G + lam I)^-1 (mu_c - m), the score of class c is
+    a_c' (h - m) - a_c' (mu_c - m) / 2. Its first term is ridge regression of the class indicators on the features. The
+    second term is the same for all classes if they are far apart compared with S. If they are not, regression hardly
+    ever predicts the classes near m, and the second term makes up for that.
+
+    Generalised cross-validation of the regression chooses lam from 21 values between 0.0001 and 10 times tr(G) / d. It
+    needs only these moments and the effective number of samples, C^2 / sum_c 1 / n_c.
 
     On the n_c samples that its mean is computed from, the score of a class is too high by tr((G + lam I)^-1 S) / n_c,
     so a class with few samples would hardly ever be predicted. Its score gets 15 % of this number.
@@ -37,7 +41,8 @@ class BalancedRidge(LinearPredictor):
         factors = 1 / (variances + _best_ridge(variances, rotated, statistics.counts))
         weight = (rotated * factors) @ axes.T
         optimism = (((within @ axes) * axes).sum(0) * factors).sum() / statistics.counts
-        return weight, _GIVEN_BACK * optimism - weight @ middle
+        halves = (weight * means).sum(1) / 2
+        return weight, _GIVEN_BACK * optimism - weight @ middle - halves
 
 
 def _best_ridge(variances: Tensor, means: Tensor, counts: Tensor) -> Tensor:
