@@ -58,7 +58,7 @@ scores = get_label_quality_scores(labels, probabilities)
 np.savez(sys.argv[2], scores=scores, wrong=find_label_issues(labels, probabilities, n_jobs=1))
 """
 _COLUMNS = (
-    "data", "samples", "kind", "rate", "seed", "epochs", "threads", "rule", "mistakes", "precision",
+    "data", "samples", "kind", "rate", "seed", "epochs", "arithmetic", "threads", "rule", "mistakes", "precision",
     "average_precision", "found", "precision_of_found", "seconds", "accuracy", "accuracy_without_found",
 )  # fmt: skip
 
@@ -82,6 +82,7 @@ def main() -> None:
     parser.add_argument("--recipe", default="quick")
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--batch-size", type=int, default=500)
+    parser.add_argument("--precision", default="float32", help="that of the training")
     parser.add_argument("--rates", type=float, nargs="+", default=[0.05, 0.1, 0.4])
     parser.add_argument("--kinds", nargs="+", default=["symmetric", "pairs"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
@@ -98,11 +99,12 @@ def main() -> None:
             "epochs": options.epochs,
             "evaluate_every": options.epochs,
             "batch_size": options.batch_size,
+            "precision": options.precision,
             "seed": seed,
         }
         config = FitConfig.parse({**read_recipe(options.recipe), **own, "tta": None}, "the settings")
         cell = {"data": options.data, "samples": len(clean.train), "kind": kind, "rate": rate, "seed": seed}
-        cell |= {"epochs": options.epochs, "threads": torch.get_num_threads()}
+        cell |= {"epochs": options.epochs, "arithmetic": options.precision, "threads": torch.get_num_threads()}
         done = matching(read_rows(options.output), **cell)
         missing = [rule for rule in rules if not matching(done, rule=rule)]
         if not missing:
