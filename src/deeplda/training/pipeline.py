@@ -121,7 +121,7 @@ def _read_checked(
         progress.note(note)
     if moments_suffice(config) and len(data.sample_shape) == 1:
         # Before the fingerprint is needed, which would take a pass of its own.
-        world.together(lambda: data.read_moments(progress.watch))
+        world.together(lambda: data._full_pass.read_moments(progress.watch))
     world.together(lambda: check_settings(config, data, world))
     world.together(lambda: start.require_fit(model_card(config, data)) if start else None)
     if start is not None and (note := seen_note(config, data, split)):

@@ -255,7 +255,7 @@ def moments_suffice(config: FitConfig) -> bool:
 def standardised_moments(model: Model, data: Data) -> Standardised:
     """Return the statistics of the training features as a model without layers normalises them."""
     normalisation = model.normalisation
-    return data.moments.standardised(normalisation.mean, normalisation.deviation, model.card.scatter)
+    return data._full_pass.moments.standardised(normalisation.mean, normalisation.deviation, model.card.scatter)
 
 
 class _NetworkAndHead(nn.Module):
@@ -309,7 +309,8 @@ def build_trainee(
     if normalisation is not None:
         model.normalisation = normalisation
     elif data.table is None and moments_suffice(config):
-        model.normalisation.fit_moments(data.moments.mean, data.moments.deviation)
+        moments = data._full_pass.moments
+        model.normalisation.fit_moments(moments.mean, moments.deviation)
     elif data.table is None:
         _fit(model.normalisation, data.train.inputs, world)
     model._place(device)
