@@ -14,6 +14,7 @@ from deeplda.data.dataset import Part
 from deeplda.model import Model
 from deeplda.predictors import Calibration, FeatureStatistics
 from deeplda.predictors.calibration import brier_score, calibration_error, log_loss
+from deeplda.predictors.feature_moments import LayerStatistics
 from deeplda.predictors.unknown_scores import MOST_NEIGHBOURS
 from deeplda.sampling import stratified_sample
 from deeplda.training.metrics import PredictorScores, Scores
@@ -35,21 +36,6 @@ def gather_statistics(model: Model, part: Part, watch: Watch = unwatched, world:
     The samples are split among the processes of a `world`, and all processes return the same statistics of all samples.
     """
     return _gathered(model, part, model, watch, world).outputs
-
-
-class LayerStatistics(NamedTuple):
-    """Statistics of two layers of a network.
-
-    Attributes:
-        outputs: those of the model's embedding.
-        features: those of the last hidden layer; None if there is no such layer, or if it is too wide. They have no
-            fixed class sizes, so that samples and classes can be added later.
-        some: the last hidden layer of up to 2,000 samples, (m, d), with the classes in their proportions.
-    """
-
-    outputs: FeatureStatistics
-    features: FeatureStatistics | None
-    some: Tensor | None
 
 
 def gather_both_statistics(model: Model, part: Part, watch: Watch = unwatched, world: World = ALONE) -> LayerStatistics:

@@ -26,7 +26,7 @@ from deeplda.networks.hidden_layer import MOST_FEATURES
 from deeplda.networks.inspection import first_mismatch
 from deeplda.normalisation import Normalisation, byte_sums
 from deeplda.predictors import Softmax
-from deeplda.predictors.feature_moments import Standardised
+from deeplda.predictors.feature_moments import LayerStatistics
 from deeplda.sampling import stratified_sample
 from deeplda.subclasses import SubclassMap
 from deeplda.training.batches import Batch
@@ -163,7 +163,8 @@ class Classifier:
         Without a validation set, the probabilities are not calibrated.
         """
         if moments_suffice(self.config):
-            self._fit_from_moments(data)
+            with while_training():
+                self._use(standardised_moments(self.model, data))
         else:
             self.fit_predictors(data.train, watch, features=True)
         evaluate(self.model, data.val, world=self.world, calibrate=True)
@@ -226,24 +227,16 @@ class Classifier:
             softmax.set_layer(classes, *((layer.weight, layer.bias) if layer else (None, None)))
         if LDA_PREDICTORS[0] in self.model.card.predictors:
             with while_training():
-                self._fit_from_statistics(part, watch, features=features)
+                if features:
+                    self._use(gather_both_statistics(self.model, part, watch, self.world))
+                else:
+                    self.model._fit_statistics(gather_statistics(self.model, part, watch, self.world))
 
-    def _fit_from_statistics(self, part: Part, watch: Watch, *, features: bool) -> None:
-        if not features:
-            self.model._fit_statistics(gather_statistics(self.model, part, watch, self.world))
-            return
-        found = gather_both_statistics(self.model, part, watch, self.world)
+    def _use(self, found: LayerStatistics) -> None:
+        """Fit the predictors, and store the statistics of the last hidden layer unless it is missing or too wide."""
         self.model._fit_statistics(found.outputs)
-        if found.features is not None and found.some is not None:
+        if found.features is not None and found.some is not None and found.some.shape[1] <= MOST_FEATURES:
             self.model._set_feature_statistics(found.features, found.some)
-
-    def _fit_from_moments(self, data: Data) -> None:
-        """Fit the predictors of a network without layers, for which the training set need not be read again."""
-        found = standardised_moments(self.model, data)
-        with while_training():
-            self.model._fit_statistics(found.outputs)
-            if self.model.card.layer_width <= MOST_FEATURES:
-                self.model._set_feature_statistics(found.features, found.some)
 
 
 def moments_suffice(config: FitConfig) -> bool:
@@ -252,7 +245,7 @@ def moments_suffice(config: FitConfig) -> bool:
     return config.network == "identity" and config.scatter != "dorfer" and not scored
 
 
-def standardised_moments(model: Model, data: Data) -> Standardised:
+def standardised_moments(model: Model, data: Data) -> LayerStatistics:
     """Return the statistics of the training features as a model without layers normalises them."""
     normalisation = model.normalisation
     return data._full_pass.moments.standardised(normalisation.mean, normalisation.deviation, model.card.scatter)
