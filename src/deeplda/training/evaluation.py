@@ -96,7 +96,7 @@ def evaluate(
     if calibrate:
         calibrate_model(model, found, world)
     predictors = {name: _predictor_scores(model, name, own, found.labels) for name, own in found.scores.items()}
-    decided = found.scores[model.card.predictors[0]].argmax(1)
+    decided = found.scores[model.card.deciding].argmax(1)
     table = confusion(found.labels, decided, len(model.class_names))
     scores = Scores(n=len(part), accuracy=_accuracy(table), predictors=predictors, confusion=table.tolist())
     if found.weights is None:
@@ -192,8 +192,8 @@ def calibrate_model(model: Model, samples: ScoredSamples, world: World = ALONE) 
         _calibrate(calibrations[name], scores, samples, world)
     if model.features_rule is not None and samples.features is not None:
         _calibrate(model.features_rule.calibration, samples.features, samples, world)
-    first = model.card.predictors[0]
-    highest = np.exp(calibrations[first].log_probabilities(samples.scores[first]).max(1))
+    deciding = model.card.deciding
+    highest = np.exp(calibrations[deciding].log_probabilities(samples.scores[deciding]).max(1))
     model._set_unknown(1 - highest if samples.unknown is None else samples.unknown)
 
 
