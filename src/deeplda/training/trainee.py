@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from deeplda.batch_rule import default_width, remedies
 from deeplda.core.large_batch import large_batch_backward
 from deeplda.core.margins import leave_one_out_margins
-from deeplda.data.dataset import Data, Inputs, Labels, Part
+from deeplda.data.dataset import Data, Labels, Part
 from deeplda.device import autocast_for, pick_device, seeded, warn_if_slow
 from deeplda.errors import InputError, TrainingError, while_training
 from deeplda.losses import DeepLDALoss
@@ -301,11 +301,8 @@ def build_trainee(
     model = Model(card, network)
     if normalisation is not None:
         model.normalisation = normalisation
-    elif data.table is None and moments_suffice(config):
-        moments = data._full_pass.moments
-        model.normalisation.fit_moments(moments.mean, moments.deviation)
     elif data.table is None:
-        _fit(model.normalisation, data.train.inputs, world)
+        _fit(model.normalisation, config, data, world)
     model._place(device)
     if isinstance(network, StartsFromData):
         some = data.train.inputs[stratified_sample(data.train.labels, _STARTING_SAMPLES, seed=0)]
@@ -325,9 +322,14 @@ def build_trainee(
     return Classifier(config, world, model, head, trained, parallel, criterion, optimizer, device, margins, classes)
 
 
-def _fit(normalisation: Normalisation, inputs: Inputs, world: World) -> None:
-    """Fit the normalisation. Sums of bytes are exact, so each process needs to read only its share of them."""
-    if inputs.dtype == np.uint8:
+def _fit(normalisation: Normalisation, config: FitConfig, data: Data, world: World) -> None:
+    """Fit the normalisation on the training set."""
+    inputs = data.train.inputs
+    if moments_suffice(config):
+        moments = data._full_pass.moments
+        normalisation.fit_moments(moments.mean, moments.deviation)
+    elif inputs.dtype == np.uint8:
+        # Sums of bytes are exact, so each process needs to read only its share of them.
         normalisation.fit_sums(world.total(byte_sums(world.share(inputs))))
     else:
         normalisation.fit(inputs)
