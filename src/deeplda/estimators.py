@@ -333,13 +333,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         if samples.weights is not None:
             check_unweighted(config.scatter)
         factors = prior_factors(samples, self.priors)
-        train, held_out = samples, samples.take(np.arange(0))
-        if self.early_stopping:
-            split: Split | None = hold_out(labels, self.validation_fraction, seed)
-        else:
-            split = hold_out_few(labels, seed) if self.calibrate else None
-        if split is not None:
-            train, held_out = samples.take(split[0]), samples.take(split[1])
+        train, held_out = self._split(samples, seed)
         own = None if isinstance(self.network, str) else self.network
         training = EstimatorTraining(
             config=config,
@@ -556,6 +550,17 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         if self.predictor not in (None, *choices, *LDA_PREDICTORS):
             raise InputError(f"predictor must be None or one of {', '.join(choices)}, got {self.predictor!r}")
         return config
+
+    def _split(self, samples: Part, seed: int) -> tuple[Part, Part]:
+        """Return the samples to train on, and those that are held out for early stopping or calibration."""
+        split: Split | None = None
+        if self.early_stopping:
+            split = hold_out(samples.labels, self.validation_fraction, seed)
+        elif self.calibrate:
+            split = hold_out_few(samples.labels, seed)
+        if split is None:
+            return samples, samples.take(np.arange(0))
+        return samples.take(split[0]), samples.take(split[1])
 
     def _finish(self, fitted: Fitted, train: Part, factors: NDArray[np.float64]) -> None:
         """Store the model and its coordinates, and multiply the odds of each class by its factor, (C,)."""
