@@ -62,7 +62,7 @@ def find_data(config: RunConfig, progress: Progress, split: FolderSplit, world: 
             watch=progress.watch,
         )
 
-    return world.from_first(world.together(lambda: find() if world.first else config.data))
+    return world.in_first(find)
 
 
 def read_data(

@@ -127,7 +127,7 @@ class Classifier:
         every = self.config.recluster
         if every is None or self.class_labels is None or epoch == 0 or epoch % every:
             return False
-        labels = self.world.from_first(self._new_subclasses(data) if self.world.first else None)
+        labels = self.world.in_first(lambda: self._new_subclasses(data))
         self.trained.subclasses.copy_(torch.from_numpy(labels))  # type: ignore[operator]  # a buffer
         return True
 
