@@ -501,7 +501,7 @@ class Model(nn.Module):
 
     @property
     def _default_unknown(self) -> UnknownSetting:
-        """How this model can tell unknown inputs best, given what it has stored."""
+        """The rule and layer that recognise unknown inputs best, given what the model has stored."""
         return self.rejection.default(self._layers)
 
     def _distance_score(self, setting: UnknownSetting) -> nn.Module:

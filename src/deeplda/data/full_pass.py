@@ -1,4 +1,4 @@
-"""What takes a pass over all samples of a data set: its fingerprint and the moments of its training features."""
+"""The fingerprint of a data set and the moments of its training features, from one pass over all samples."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class FullPass:
         self,
         watch: Callable[[Iterator[NDArray[Any]], int, str], Iterator[NDArray[Any]]] = lambda blocks, *_: blocks,
     ) -> FeatureMoments:
-        """Compute `moments`, and `fingerprint` on the way; `watch` reports the progress."""
+        """Compute `moments` and `fingerprint`; `watch` reports the progress."""
         # Imported here because it imports torch, which is not needed to list data sets.
         from deeplda.predictors.feature_moments import FeatureMoments
         from deeplda.predictors.unknown_scores import MOST_NEIGHBOURS
