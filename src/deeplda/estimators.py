@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
-from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from deeplda.audit import Audit, audit_samples, class_indices
 from deeplda.classical.class_labels import checked_weights, encode_labels
+from deeplda.classical.discriminant_classifier import DiscriminantClassifier
 from deeplda.core.options import Scatter, Statistic, check_integer, check_unweighted
 from deeplda.data.dataset import Inputs, Part
 from deeplda.data.mapped_rows import MappedRows, is_mapped
@@ -74,7 +74,7 @@ _SETTINGS = (
 _BLOCK = 128
 
 
-class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn is not typed
+class DeepLDAClassifier(DiscriminantClassifier):
     """Deep linear discriminant analysis.
 
     A network is trained with a discriminant objective, so that its outputs, the embeddings, form compact, linearly
@@ -355,12 +355,6 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         self._finish(fitted, train, factors)
         return self
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the label of each sample, (n,)."""
-        scores = self._class_scores(X)
-        labels: NDArray[Any] = self.classes_[scores.argmax(1)]
-        return labels
-
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return the probability of each class, (n, n_classes), in the order of `classes_`.
 
@@ -371,16 +365,8 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
 
     def predict_log_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return the logarithm of the probability of each class, (n, n_classes), which does not underflow."""
-        scores = self._class_scores(X)
+        scores = self._scores(X)
         return self.model_.predictor.calibration.log_probabilities(scores)
-
-    def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Return the score of each class, (n, n_classes); for two classes, the second minus the first, (n,).
-
-        Calibration does not change the scores, except that `priors` shift them in its unit.
-        """
-        scores = self._class_scores(X)
-        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return the discriminant coordinates, (n, n_components): the embedding projected onto the directions.
@@ -421,7 +407,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             raise InputError(what, need="one of `classes_` for each sample", do="check y")
         distances = None if self.model_.statistics is None else self.mahalanobis(X)
         embedding = self._apply(X, lambda embedding: embedding)
-        found = audit_samples(inputs, embedding, self._class_scores(X), labels, distances)
+        found = audit_samples(inputs, embedding, self._scores(X), labels, distances)
         return found._named(self.classes_)
 
     def save(self, path: str | Path) -> None:
@@ -583,7 +569,8 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         # Turn rows with ascending eigenvalues into columns with the strongest first.
         self.scalings_ = discriminant_directions(statistics, card.alpha, card.lam).flip(0).T.contiguous().numpy()
 
-    def _class_scores(self, X: ArrayLike) -> NDArray[np.float64]:
+    def _scores(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Compute the scores, (n, n_classes), which calibration does not change, except that `priors` shift them."""
         return self._apply(X, lambda embedding: self.model_.class_scores(embedding))
 
     def _apply(self, X: ArrayLike, function: Callable[[Tensor], Tensor]) -> NDArray[np.float64]:
