@@ -26,13 +26,13 @@ class FullPass:
 
     Args:
         class_names: the names of the classes.
-        train, others: the training set, and the other splits.
+        parts: the training set, followed by the other splits.
         by_content: whether the digests of files, where there are any, stand for the samples in the fingerprint.
     """
 
-    def __init__(self, class_names: tuple[str, ...], train: Part, *others: Part, by_content: bool) -> None:
+    def __init__(self, class_names: tuple[str, ...], *parts: Part, by_content: bool) -> None:
         # Not the `Data` that these belong to, which has this object: a cycle would keep large arrays in memory.
-        self._class_names, self._train, self._others, self._by_content = class_names, train, others, by_content
+        self._class_names, self._parts, self._by_content = class_names, parts, by_content
 
     @cached_property
     def fingerprint(self) -> str:
@@ -57,7 +57,7 @@ class FullPass:
         from deeplda.predictors.unknown_scores import MOST_NEIGHBOURS
         from deeplda.sampling import stratified_sample
 
-        train, digest = self._train, self._new_digest()
+        train, digest = self._parts[0], self._new_digest()
         kept = stratified_sample(train.labels, MOST_NEIGHBOURS, seed=0)
         found = FeatureMoments(train.labels, train.weights, kept)
         for rows in watch(self._hashed(digest), len(train), "reading the features"):
@@ -69,23 +69,17 @@ class FullPass:
         return hashlib.blake2b(repr(self._class_names).encode(), digest_size=16)
 
     def _hashed(self, digest: blake2b) -> Iterator[NDArray[Any]]:
-        """Add all splits to a digest, and yield the training samples in blocks."""
-        yield from self._hashed_part(self._train, digest)
-        for part in self._others:
-            for _ in self._hashed_part(part, digest):
-                pass
-
-    def _hashed_part(self, part: Part, digest: blake2b) -> Iterator[NDArray[Any]]:
-        """Add the samples and labels of a split to a digest, and yield each block of samples."""
-        samples = part.digests if self._by_content and part.digests is not None else part.inputs
-        for array in (samples, part.labels):
-            # Fix the byte order so that the digest is the same on every machine.
-            dtype = array.dtype.newbyteorder("<")
-            shape = part.inputs.shape if array is part.digests else array.shape
-            digest.update(f"{dtype.str}{shape}".encode())
-            step = max(1, _BLOCK_VALUES // max(1, math.prod(array.shape[1:])))
-            for start in range(0, len(array), step):
-                stored = np.ascontiguousarray(array[start : start + step], dtype=dtype)
-                digest.update(stored.reshape(-1).view(np.uint8).data)
-                if array is samples:
-                    yield stored
+        """Add the samples and labels of all splits to a digest, and yield the training samples in blocks."""
+        for number, part in enumerate(self._parts):
+            samples = part.digests if self._by_content and part.digests is not None else part.inputs
+            for array in (samples, part.labels):
+                # Fix the byte order so that the digest is the same on every machine.
+                dtype = array.dtype.newbyteorder("<")
+                shape = part.inputs.shape if array is part.digests else array.shape
+                digest.update(f"{dtype.str}{shape}".encode())
+                step = max(1, _BLOCK_VALUES // max(1, math.prod(array.shape[1:])))
+                for start in range(0, len(array), step):
+                    stored = np.ascontiguousarray(array[start : start + step], dtype=dtype)
+                    digest.update(stored.reshape(-1).view(np.uint8).data)
+                    if number == 0 and array is samples:
+                        yield stored
