@@ -346,8 +346,8 @@ def groups(count: int, d: int, n: int, *, apart: float, seed: int) -> tuple[NDAr
     return (corners[group] + rng.standard_normal((n, d))).astype(np.float32), group
 
 
-def choose(points: NDArray[np.float32], *, seed: int = 0, smallest: int = 10, sample: int = 2000) -> int:
-    return choose_k(points, seed=seed, smallest=smallest, sample=sample)[0]
+def choose(points: NDArray[np.float32], *, seed: int = 0, smallest: int = 10) -> int:
+    return choose_k(points, seed=seed, smallest=smallest)[0]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -384,9 +384,10 @@ def test_a_few_outliers_are_not_a_group() -> None:
     assert choose(points, smallest=5) == 2
 
 
-def test_a_sample_is_enough() -> None:
+def test_a_sample_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     points, _ = groups(3, 5, 3000, apart=8, seed=0)
-    assert choose(points, sample=150) == 3
+    monkeypatch.setattr("deeplda.subclasses._MOST_EXAMINED", 150)
+    assert choose(points) == 3
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4])

@@ -30,8 +30,8 @@ class InputError(ValueError):
 class NotFiniteError(InputError):
     """A model computes NaN or infinity, because its weights are damaged or its training diverged."""
 
-    def __init__(self, what: str = "the model computes NaN or infinity: train it again") -> None:
-        super().__init__(what)
+    def __init__(self) -> None:
+        super().__init__("the model computes NaN or infinity: train it again")
 
 
 class FailedError(RuntimeError):

@@ -62,7 +62,7 @@ class RowSpace:
         return cls(inputs, standardisation, mixing, gram @ mixing)
 
     def coordinates(self, inputs: Inputs) -> NDArray[np.float64]:
-        """Return the coordinates (k, r) of samples (k, d), of which the part in the space counts."""
+        """Return the coordinates (k, r) of samples (k, d), projected onto the space."""
         coordinates: NDArray[np.float64] = self.standardisation.products(inputs, self.inputs) @ self.mixing
         return coordinates
 

@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
-from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from deeplda.audit import Audit, audit_samples, class_indices
 from deeplda.classical.class_labels import checked_weights, encode_labels
+from deeplda.classical.discriminant_classifier import DiscriminantClassifier
 from deeplda.core.options import Scatter, Statistic, check_integer, check_unweighted
 from deeplda.data.dataset import Inputs, Part
 from deeplda.data.mapped_rows import MappedRows, is_mapped
@@ -74,7 +74,7 @@ _SETTINGS = (
 _BLOCK = 128
 
 
-class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn is not typed
+class DeepLDAClassifier(DiscriminantClassifier):
     """Deep linear discriminant analysis.
 
     A network is trained with a discriminant objective, so that its outputs, the embeddings, form compact, linearly
@@ -333,13 +333,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         if samples.weights is not None:
             check_unweighted(config.scatter)
         factors = prior_factors(samples, self.priors)
-        train, held_out = samples, samples.take(np.arange(0))
-        if self.early_stopping:
-            split: Split | None = hold_out(labels, self.validation_fraction, seed)
-        else:
-            split = hold_out_few(labels, seed) if self.calibrate else None
-        if split is not None:
-            train, held_out = samples.take(split[0]), samples.take(split[1])
+        train, held_out = self._split(samples, seed)
         own = None if isinstance(self.network, str) else self.network
         training = EstimatorTraining(
             config=config,
@@ -361,12 +355,6 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         self._finish(fitted, train, factors)
         return self
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the label of each sample, (n,)."""
-        scores = self._class_scores(X)
-        labels: NDArray[Any] = self.classes_[scores.argmax(1)]
-        return labels
-
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return the probability of each class, (n, n_classes), in the order of `classes_`.
 
@@ -377,16 +365,8 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
 
     def predict_log_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return the logarithm of the probability of each class, (n, n_classes), which does not underflow."""
-        scores = self._class_scores(X)
+        scores = self._scores(X)
         return self.model_.predictor.calibration.log_probabilities(scores)
-
-    def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Return the score of each class, (n, n_classes); for two classes, the second minus the first, (n,).
-
-        Calibration does not change the scores, except that `priors` shift them in its unit.
-        """
-        scores = self._class_scores(X)
-        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return the discriminant coordinates, (n, n_components): the embedding projected onto the directions.
@@ -427,7 +407,7 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             raise InputError(what, need="one of `classes_` for each sample", do="check y")
         distances = None if self.model_.statistics is None else self.mahalanobis(X)
         embedding = self._apply(X, lambda embedding: embedding)
-        found = audit_samples(inputs, embedding, self._class_scores(X), labels, distances)
+        found = audit_samples(inputs, embedding, self._scores(X), labels, distances)
         return found._named(self.classes_)
 
     def save(self, path: str | Path) -> None:
@@ -557,6 +537,17 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             raise InputError(f"predictor must be None or one of {', '.join(choices)}, got {self.predictor!r}")
         return config
 
+    def _split(self, samples: Part, seed: int) -> tuple[Part, Part]:
+        """Return the samples to train on, and those that are held out for early stopping or calibration."""
+        split: Split | None = None
+        if self.early_stopping:
+            split = hold_out(samples.labels, self.validation_fraction, seed)
+        elif self.calibrate:
+            split = hold_out_few(samples.labels, seed)
+        if split is None:
+            return samples, samples.take(np.arange(0))
+        return samples.take(split[0]), samples.take(split[1])
+
     def _finish(self, fitted: Fitted, train: Part, factors: NDArray[np.float64]) -> None:
         """Store the model and its coordinates, and multiply the odds of each class by its factor, (C,)."""
         model, card = fitted.model, fitted.model.card
@@ -578,7 +569,8 @@ class DeepLDAClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         # Turn rows with ascending eigenvalues into columns with the strongest first.
         self.scalings_ = discriminant_directions(statistics, card.alpha, card.lam).flip(0).T.contiguous().numpy()
 
-    def _class_scores(self, X: ArrayLike) -> NDArray[np.float64]:
+    def _scores(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Compute the scores, (n, n_classes), which calibration does not change, except that `priors` shift them."""
         return self._apply(X, lambda embedding: self.model_.class_scores(embedding))
 
     def _apply(self, X: ArrayLike, function: Callable[[Tensor], Tensor]) -> NDArray[np.float64]:

@@ -283,7 +283,7 @@ def _properties(model: Model) -> dict[str, object]:
         "deeplda_version": __version__,
         "class_names": model.class_names,
         "sample_shape": model.card.sample_shape,
-        "predictor": model.card.predictors[0],
+        "predictor": model.card.deciding,
         "calibrated_on": model.calibrated_on,
         "unknown": None if model.card.unknown is None else _unknown_properties(model),
     } | ({} if model.card.table is None else {"table": model.card.table.model_dump(mode="json")})

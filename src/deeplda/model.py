@@ -122,8 +122,8 @@ class Model(nn.Module):
 
     @property
     def predictor(self) -> LinearPredictor:
-        """The predictor that makes the decisions, the first one on the card."""
-        return self._named_predictor(self.card.predictors[0])
+        """The predictor that makes the decisions."""
+        return self._named_predictor()
 
     @property
     def statistics(self) -> FeatureStatistics | None:
@@ -397,17 +397,16 @@ class Model(nn.Module):
     def class_probabilities(self, embedding: Tensor, predictor: str | None = None) -> Tensor:
         """Return the calibrated probability of each class, (n, C) float64, for embeddings (n, embedding_dim).
 
-        `predictor` names the predictor to use, by default the first one on the card. Raises InputError if a score is
+        `predictor` names the predictor to use, by default the one that decides. Raises InputError if a score is
         not finite.
         """
-        chosen = self._named_predictor(predictor) if predictor else self.predictor
-        probabilities: Tensor = chosen.calibration(self.class_scores(embedding, predictor))
+        probabilities: Tensor = self._named_predictor(predictor).calibration(self.class_scores(embedding, predictor))
         return probabilities
 
     def class_scores(self, embedding: Tensor, predictor: str | None = None) -> Tensor:
         """Return the score of each class, (n, C) float64, for embeddings (n, embedding_dim).
 
-        `predictor` names the predictor to use, by default the first one on the card. With subclasses, the score of a
+        `predictor` names the predictor to use, by default the one that decides. With subclasses, the score of a
         class is its best subclass's score, as in the paper, or log(sum(exp(score))) over its subclasses, whose softmax
         adds up their probabilities; `card.subclass_decision` determines which.
 
@@ -417,9 +416,7 @@ class Model(nn.Module):
 
     def _unchecked_scores(self, embedding: Tensor, predictor: str | None = None) -> Tensor:
         """Return the class scores, without a check, which cannot be part of an exported graph."""
-        return self._combined_scores(
-            (self._named_predictor(predictor) if predictor else self.predictor)._scores(embedding)
-        )
+        return self._combined_scores(self._named_predictor(predictor)._scores(embedding))
 
     def _combined_scores(self, scores: Tensor) -> Tensor:
         """Return the score of each class, (n, C), given the score of each subclass, as `class_scores` describes."""
@@ -504,7 +501,7 @@ class Model(nn.Module):
 
     @property
     def _default_unknown(self) -> UnknownSetting:
-        """How this model can tell unknown inputs best, given what it has stored."""
+        """The rule and layer that recognise unknown inputs best, given what the model has stored."""
         return self.rejection.default(self._layers)
 
     def _distance_score(self, setting: UnknownSetting) -> nn.Module:
@@ -535,8 +532,9 @@ class Model(nn.Module):
         """Apply `function` to embeddings in memory, which are moved to the device of the model."""
         return function(embedding.to(self.normalisation.mean.device)).cpu().numpy()
 
-    def _named_predictor(self, name: str) -> LinearPredictor:
-        predictor = self.predictors[name]
+    def _named_predictor(self, name: str | None = None) -> LinearPredictor:
+        """Return a predictor, by default the one that makes the decisions."""
+        predictor = self.predictors[name or self.card.deciding]
         assert isinstance(predictor, LinearPredictor)
         return predictor
 

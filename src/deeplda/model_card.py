@@ -116,6 +116,11 @@ class ModelCard(BaseModel):
         }
 
     @property
+    def deciding(self) -> PredictorName:
+        """The name of the predictor that makes the decisions, the first one."""
+        return self.predictors[0]
+
+    @property
     def layer_width(self) -> int:
         """The width of the model's embedding: that of the network's outputs or of its last hidden layer."""
         return self.embedding_dim if self.layer == "outputs" or self.features_dim is None else self.features_dim

@@ -45,7 +45,7 @@ def row_batches(rows: ModelInputs, size: int, mean: Tensor) -> Iterator[Tensor]:
 
     Raises InputError if a value is NaN or infinite, or if images are in 0..1 but the training images were not.
     """
-    # Those of samples in a file are checked batch by batch, so that only a batch is in memory.
+    # Samples in a file are checked batch by batch, so that only a batch is in memory.
     if not isinstance(rows, MappedRows):
         _check_values(rows, mean)
     for start in range(0, len(rows), size):

@@ -1,4 +1,4 @@
-"""Which rule tells a model's unknown inputs from samples of its classes, on which layer, and from which score on."""
+"""Rejection of unknown inputs: the rule that scores them, the layer that it works on, and its thresholds."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class StoredStatistics(NamedTuple):
 
 
 class Rejection:
-    """What a model stores, beside its statistics, to tell unknown inputs.
+    """The data, besides statistics, that a model stores to recognise unknown inputs.
 
     Attributes:
         quantiles: (1001,), quantiles of the unknown score of known samples; None if there were none.
@@ -83,7 +83,7 @@ class Rejection:
             self.neighbours = torch.cat([self.neighbours, unit_rows(features)])[: 2 * MOST_NEIGHBOURS]
 
     def default(self, statistics: StoredStatistics) -> UnknownSetting:
-        """Return the rule and layer that can tell unknown inputs best, given what the model has stored."""
+        """Return the rule and layer that recognise unknown inputs best, given what the model has stored."""
         if self.neighbours is not None:
             return UnknownSetting(rule="neighbours", layer="features")
         rule: UnknownRule = "probability" if statistics.deciding is None else "relative"
@@ -92,7 +92,7 @@ class Rejection:
     def setting(
         self, stored: UnknownSetting | None, statistics: StoredStatistics, rule: UnknownRule | None, layer: Layer | None
     ) -> UnknownSetting:
-        """Return the rule and layer of a score, where those of `stored` or the defaults apply to what is None.
+        """Return the rule and layer of a score; if one of them is None, that of `stored` or the default applies.
 
         Raises InputError if the model lacks what they need.
         """

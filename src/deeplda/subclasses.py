@@ -23,6 +23,8 @@ Labels = NDArray[np.int64]
 # "auto" tries up to this many subclasses and accepts a split whose silhouette exceeds a Gaussian's by this factor.
 _MAX_K = 4
 _TIMES_GAUSSIAN = 1.35
+# It examines a random sample of this size if a class has more samples.
+_MOST_EXAMINED = 2_000
 # Number of samples drawn from the Gaussian, and of k-means runs on each; larger numbers rarely change the choice.
 _DRAWS = 3
 _RUNS = 3
@@ -152,7 +154,6 @@ def split_classes(
     seed: int,
     n_init: int = 10,
     smallest: int = 10,
-    sample: int = 2000,
     class_names: Sequence[str] | None = None,
 ) -> Clusters:
     """Split every class into k subclasses by k-means, the fourth step of the paper's Algorithm 1.
@@ -167,7 +168,6 @@ def split_classes(
         k: the number of subclasses per class, or "auto" for 1 to 4, chosen by `choose_k` for each class.
         n_init: the number of k-means runs, of which the best is used.
         smallest: clusters with fewer samples than this are merged.
-        sample: the largest number of samples per class that "auto" examines.
         class_names: the class names in the notes; by default "class 0" and so on.
 
     Raises ValueError if an argument is invalid.
@@ -190,16 +190,14 @@ def split_classes(
         for c, name in enumerate(names):
             here = labels == c
             class_seed = int(np.random.SeedSequence([seed, c]).generate_state(1)[0])
-            groups, said = _split_class(
-                points[here], k, seed=class_seed, n_init=n_init, smallest=smallest, sample=sample
-            )
+            groups, said = _split_class(points[here], k, seed=class_seed, n_init=n_init, smallest=smallest)
             subclasses[here] = sum(sizes) + groups
             sizes.append(int(groups.max()) + 1)
             notes += [f"{name}: {note}" for note in said]
     return Clusters(subclasses, SubclassMap.of_sizes(sizes), _centres(points, subclasses), notes)
 
 
-def choose_k(points: Points, *, seed: int, smallest: int, sample: int) -> tuple[int, str]:
+def choose_k(points: Points, *, seed: int, smallest: int) -> tuple[int, str]:
     """Choose how many groups, 1 to 4, the points (n, d) form; return the number and the reason as text.
 
     It is the k with the highest silhouette among those that find real groups: the silhouette must be at least 1.35
@@ -213,12 +211,11 @@ def choose_k(points: Points, *, seed: int, smallest: int, sample: int) -> tuple[
     over a square and split into its quarters. Two groups of equal size reach 1.4 at a distance of 5 standard deviations
     and 1.6 at most; three or four groups reach more.
 
-    Args:
-        smallest: a k that gives a cluster with fewer points than this is rejected.
-        sample: if there are more points than this, a random sample of this size is used.
+    A k that gives a cluster with fewer than `smallest` points is rejected. Of more than 2,000 points, a random sample
+    of this size is examined.
     """
     rng = np.random.default_rng(seed)
-    points = points[rng.permutation(len(points))[:sample]].astype(np.float64)
+    points = points[rng.permutation(len(points))[:_MOST_EXAMINED]].astype(np.float64)
     gaussians = [_gaussian_like(points, rng) for _ in range(_DRAWS)]
     best, best_silhouette, its_gaussian = 1, 0.0, 0.0
     for k in range(2, min(_MAX_K, len(points) - 1) + 1):
@@ -234,7 +231,7 @@ def choose_k(points: Points, *, seed: int, smallest: int, sample: int) -> tuple[
 
 
 def _split_class(
-    points: Points, k: int | Literal["auto"], *, seed: int, n_init: int, smallest: int, sample: int
+    points: Points, k: int | Literal["auto"], *, seed: int, n_init: int, smallest: int
 ) -> tuple[Labels, list[str]]:
     """Return the group labels (n,) of one class, 0 for the largest group, and notes about the groups."""
     unsplit = np.zeros(len(points), dtype=np.int64)
@@ -244,7 +241,7 @@ def _split_class(
         return unsplit, [f"not split, because {counted(len(points), 'sample')} cannot form two clusters of {smallest}"]
     notes = []
     if k == "auto":
-        k, reason = choose_k(points, seed=seed, smallest=smallest, sample=sample)
+        k, reason = choose_k(points, seed=seed, smallest=smallest)
         notes.append(reason)
     distinct = len(np.unique(points, axis=0))
     if distinct < k:

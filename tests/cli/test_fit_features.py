@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from deeplda import load
-from deeplda.data import dataset, load_data, npz
+from deeplda.data import full_pass, load_data, npz
 from deeplda.data.mapped_rows import MappedRows
 from deeplda.errors import InputError
 from deeplda.predictors.feature_moments import FeatureMoments
@@ -138,7 +138,7 @@ def test_features_in_a_file_give_the_same_model_and_are_read_once(fitted, tmp_pa
 
     monkeypatch.setattr(MappedRows, "__getitem__", counted)
     # So that the pass takes several blocks.
-    monkeypatch.setattr(dataset, "_BLOCK_VALUES", 40 * 100)
+    monkeypatch.setattr(full_pass, "_BLOCK_VALUES", 40 * 100)
     file, whole, run = fitted / "digits.npz", tmp_path / "whole", tmp_path / "run"
     assert in_this_process(capsys, "fit-features", file, "--run", whole, "--quiet")[0] == 0
     assert not reads

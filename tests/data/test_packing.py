@@ -9,6 +9,9 @@ from deeplda import memory
 from deeplda.data import open_pack
 from deeplda.data.folder_options import FolderOptions
 from deeplda.data.packing import packed_if_large
+from deeplda.training.config import RunConfig
+from deeplda.training.preparation import find_data
+from deeplda.training.progress import Progress
 
 # 40 colour images of 4 x 5 pixels.
 SIZE = 40 * 4 * 5 * 3
@@ -73,9 +76,9 @@ def test_the_pack_follows_the_folder(find, folder):
 
 
 def test_other_sources_are_not_packed(find):
-    place, _ = find(0)
-    assert find(0, source=place) == (place, [])
-    assert find(0, source="digits") == ("digits", [])
+    pack, _ = find(0)
+    for source in (str(pack), "digits"):
+        assert find_data(RunConfig(data=source), Progress(), "content") == source
 
 
 def test_the_limit_is_that_of_the_machine(monkeypatch):

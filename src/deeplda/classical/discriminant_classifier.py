@@ -37,5 +37,5 @@ class DiscriminantClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, T
         return logarithms
 
     def _scores(self, X: ArrayLike) -> Floats:
-        """Compute the scores, (n, n_classes): logarithms of the class densities times the priors, up to a constant."""
+        """Compute the scores, (n, n_classes); without calibration, their softmax is the probability of each class."""
         raise NotImplementedError

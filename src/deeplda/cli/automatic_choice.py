@@ -65,7 +65,7 @@ class Automatic:
         """Return the choice with settings that suit the data, if it is a new run on data of the user's own."""
         if not choice.is_new or self._other_choice is not None:
             return choice
-        from deeplda.data.sources import is_table
+        from deeplda.data.sources import find_source
         from deeplda.experiments.automatic_recipe import automatic_settings
 
         found = automatic_settings(self.given)
@@ -73,7 +73,9 @@ class Automatic:
             if self.minutes is not None:
                 what = f"--minutes applies to a folder or an .npz file of images, not to {choice.settings.data}"
                 raise InputError(f"{what}: pass --epochs instead")
-            return choice._replace(settings_are_open=is_table(choice.settings.data))
+            # An .npz file with images would have settings.
+            has_rows = find_source(choice.settings.data).kind in ("table", "npz")
+            return choice._replace(settings_are_open=has_rows)
         return choice._replace(
             settings=RunConfig.parse(with_absolute_paths(found), "the settings"), settings_are_open=True
         )

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from deeplda.cli.shared_options import Device, InputPath, Json, OwnNetwork, RunOrModel, Tta, flag
-from deeplda.errors import FailedError, InputError
+from deeplda.cli.shared_options import Device, InputPath, Json, OwnNetwork, RunOrModel, Tta, check_files, flag
+from deeplda.errors import FailedError
 from deeplda.extras import require
 from deeplda.formatting import counted
 from deeplda.printing import as_csv, say, say_json, say_lines
@@ -59,10 +59,7 @@ def predict(
 
     Image files that cannot be read are listed.
     """
-    if not files:
-        raise InputError("no files were given: pass image files or folders, or a table, after the run")
-    if csv_ and json_:
-        raise InputError("--csv and --json were both given: omit one of them")
+    check_files(files, csv_=csv_, json_=json_)
 
     from deeplda.device import pick_device
     from deeplda.loading import load

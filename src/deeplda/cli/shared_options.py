@@ -67,3 +67,11 @@ Tta = Annotated[
 ]
 Quiet = Annotated[bool, flag("Do not show progress.")]
 Json = Annotated[bool, flag("Print one JSON object to stdout.", name="--json")]
+
+
+def check_files(files: Sequence[Path], *, csv_: bool, json_: bool) -> None:
+    """Raise InputError if a command has no files to work on, or two output formats."""
+    if not files:
+        raise InputError("no files were given: pass image files or folders, or a table, after the run")
+    if csv_ and json_:
+        raise InputError("--csv and --json were both given: omit one of them")

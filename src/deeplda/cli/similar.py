@@ -17,6 +17,7 @@ from deeplda.cli.shared_options import (
     RunOrModel,
     Tta,
     WholeNumber,
+    check_files,
     flag,
 )
 from deeplda.errors import FailedError, InputError
@@ -62,10 +63,7 @@ def similar(
     Similar samples are near each other in discriminant coordinates. Exact copies of a query are left out. Image files
     that cannot be read are listed.
     """
-    if not files:
-        raise InputError("no files were given: pass image files or folders, or a table, after the run")
-    if csv_ and json_:
-        raise InputError("--csv and --json were both given: omit one of them")
+    check_files(files, csv_=csv_, json_=json_)
     if count < 1:
         raise InputError(f"--count must be at least 1, got {count}")
     if output is not None and output.is_dir():

@@ -102,7 +102,6 @@ def sweep(
     if workers < 1:
         raise InputError(f"--workers is {workers}, need at least 1: omit --workers to use one")
 
-    from deeplda.experiments.recipes import read_recipe
     from deeplda.experiments.storage_url import storage_url
     from deeplda.experiments.sweep_storage import reporting_lost_storage
 
@@ -116,27 +115,35 @@ def sweep(
     if folder is not None and not defines:
         _require_existing(folder, chosen.get("network"))
         definition = None
-    elif table is not None:
-        for name, value in {"data": data, "recipe": recipe, "search": search}.items():
-            if value is not None:
-                raise InputError(f"--table {table} has its own data and settings: omit {name} {value}")
-        definition = _paper_sweep(_named_table(table), scale or "full", chosen, axes)
-    elif scale is not None:
-        raise InputError(
-            f"--scale {scale} needs --table: pass --table, or choose settings such as --width and --epochs"
-        )
     else:
-        base = read_recipe(recipe) if recipe else _automatic(chosen)
-        objective = base.get("objective")
-        named = {"objective": objective} if objective in axes.get("objective", ()) else {}
-        require_named(recipe, merged(base, chosen), {**chosen, **named})
-        definition = _grid(base, chosen, axes) if search is None else _search(base, chosen, axes, search)
+        definition = _definition(chosen, axes, recipe, table=table, scale=scale, trials=search)
     if folder is None:
         assert definition is not None
         folder = Path("sweeps") / _default_name(definition)
     with reporting_lost_storage(url):
         sweep, stopped = _run(folder, definition, url, workers, retry=retry, quiet=quiet)
         _conclude(sweep, stopped=stopped, as_json=json_)
+
+
+def _definition(
+    chosen: TrialSettings, axes: Grid, recipe: str | None, *, table: str | None, scale: Scale | None, trials: int | None
+) -> SweepDefinition:
+    """Return the sweep that the options define: one of the paper's tables, a grid, or a search of `trials` trials."""
+    from deeplda.experiments.recipes import read_recipe
+
+    if table is not None:
+        for name, value in {"data": chosen.get("data"), "recipe": recipe, "search": trials}.items():
+            if value is not None:
+                raise InputError(f"--table {table} has its own data and settings: omit {name} {value}")
+        return _paper_sweep(_named_table(table), scale or "full", chosen, axes)
+    if scale is not None:
+        do = "pass --table, or choose settings such as --width and --epochs"
+        raise InputError(f"--scale {scale} needs --table: {do}")
+    base = read_recipe(recipe) if recipe else _automatic(chosen)
+    objective = base.get("objective")
+    named = {"objective": objective} if objective in axes.get("objective", ()) else {}
+    require_named(recipe, merged(base, chosen), {**chosen, **named})
+    return _grid(base, chosen, axes) if trials is None else _search(base, chosen, axes, trials)
 
 
 def given_axes(objectives: str | None, subclasses: str | None, alphas: str | None, seeds: str | None) -> Grid:

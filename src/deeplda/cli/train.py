@@ -96,9 +96,7 @@ def train(
         def choose() -> RunChoice:
             return automatic.applied(stack.enter_context(chosen_run(run, settings, base, chosen, resume=resume)))
 
-        # The first process decides for all of them; if it raises an error, they all do.
-        choice = world.from_first(world.together(lambda: choose() if world.first else None))
-        assert choice is not None
+        choice = world.in_first(choose)
         folder, settings = choice.folder, choice.settings
         if world.first:
             _note_options_without_effect(choice, chosen, minutes)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from deeplda.data.full_pass import FullPass
 from deeplda.data.mapped_rows import MappedRows, joined_rows
 from deeplda.data.sparse_rows import SparseRows
 from deeplda.data.splitting import Digests, PartName
@@ -20,11 +20,8 @@ from deeplda.errors import InputError
 from deeplda.memory import require_memory
 
 if TYPE_CHECKING:
-    from hashlib import blake2b
-
     from deeplda.data.stored_split import StoredSplit
     from deeplda.data.table_encoding import TableEncoder
-    from deeplda.predictors.feature_moments import FeatureMoments
 
 Inputs = NDArray[np.uint8] | NDArray[np.float32] | MappedRows | SparseRows
 Labels = NDArray[np.int64]
@@ -33,8 +30,6 @@ Weights = NDArray[np.float64]
 # Fractions of the training samples that are split off if a source has no validation or test set of its own.
 TEST_SHARE = 0.15
 VAL_SHARE = 0.15
-# The number of values that are hashed at once.
-_BLOCK_VALUES = 2**20
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,60 +189,17 @@ class Data:
         return replace(self, train=joined(self.train, self.val), val=self.val.take(np.arange(0)))
 
     @cached_property
+    def _full_pass(self) -> FullPass:
+        return FullPass(self.class_names, self.train, self.val, self.test, by_content=self.split is not None)
+
+    @property
     def fingerprint(self) -> str:
         """Hex digest of the class names and of every split's samples and labels; it depends on their order.
 
         If the samples are files that were split by their content, the digests of the files stand for them. So it is
         the same whether the images are in memory or in a pack, and it does not take a pass over the pixels.
         """
-        digest = self._new_digest()
-        for part in (self.train, self.val, self.test):
-            for _ in self._hashed(part, digest):
-                pass
-        return digest.hexdigest()
-
-    @cached_property
-    def moments(self) -> FeatureMoments:
-        """The moments of the training features, from the same pass as `fingerprint`."""
-        return self.read_moments()
-
-    def read_moments(
-        self,
-        watch: Callable[[Iterator[NDArray[Any]], int, str], Iterator[NDArray[Any]]] = lambda blocks, *_: blocks,
-    ) -> FeatureMoments:
-        """Compute `moments` and `fingerprint` in one pass; `watch` reports its progress."""
-        # Imported here because it imports torch, which is not needed to list data sets.
-        from deeplda.predictors.feature_moments import FeatureMoments
-        from deeplda.predictors.unknown_scores import MOST_NEIGHBOURS
-        from deeplda.sampling import stratified_sample
-
-        kept = stratified_sample(self.train.labels, MOST_NEIGHBOURS, seed=0)
-        found, digest = FeatureMoments(self.train.labels, self.train.weights, kept), self._new_digest()
-        for rows in watch(self._hashed(self.train, digest), len(self.train), "reading the features"):
-            found.update(rows)
-        for part in (self.val, self.test):
-            for _ in self._hashed(part, digest):
-                pass
-        self.__dict__.update(moments=found, fingerprint=digest.hexdigest())
-        return found
-
-    def _new_digest(self) -> blake2b:
-        return hashlib.blake2b(repr(self.class_names).encode(), digest_size=16)
-
-    def _hashed(self, part: Part, digest: blake2b) -> Iterator[NDArray[Any]]:
-        """Add the samples and labels of a split to a digest, and yield each block of samples."""
-        samples = part.digests if self.split is not None and part.digests is not None else part.inputs
-        for array in (samples, part.labels):
-            # Fix the byte order so that the digest is the same on every machine.
-            dtype = array.dtype.newbyteorder("<")
-            shape = (len(array), *self.sample_shape) if array is part.digests else array.shape
-            digest.update(f"{dtype.str}{shape}".encode())
-            step = max(1, _BLOCK_VALUES // max(1, math.prod(array.shape[1:])))
-            for start in range(0, len(array), step):
-                stored = np.ascontiguousarray(array[start : start + step], dtype=dtype)
-                digest.update(stored.reshape(-1).view(np.uint8).data)
-                if array is samples:
-                    yield stored
+        return self._full_pass.fingerprint
 
 
 def complete(source: Source, seed: int) -> Data:

@@ -45,11 +45,10 @@ def new_source(listing: Listing, samples: Samples, options: FolderOptions) -> So
 
     Raises InputError if they cannot be split.
     """
-    left_out = tuple(str(file.path) for file in listing.files if file in samples.errors)
     notes = (*listing.notes, *broken_notes(listing, samples.errors))
     if options.split == "seed":
         codes = np.array([PARTS.index(file.part) for file in samples.files], dtype=np.int8)
-        return replace(_source(listing, samples, codes, listing.parts), left_out=left_out, notes=notes)
+        return replace(_source(listing, samples, codes, listing.parts), notes=notes)
     found = listing, samples.files, samples.digests, options.group_by, options.seed
     before = options.split.before if isinstance(options.split, Grown) else None
     assignment, more = split_grown(*found, before) if before else split_folder(*found)
@@ -57,7 +56,6 @@ def new_source(listing: Listing, samples: Samples, options: FolderOptions) -> So
     files = tuple(file.relative for file in samples.files)
     return replace(
         _source(listing, samples, assignment.parts, PARTS),
-        left_out=left_out,
         notes=(*notes, *more),
         split=StoredSplit(listing.class_names, (channels, height, width), files, assignment),
     )
@@ -93,7 +91,6 @@ def stored_source(
     )
     return replace(
         _source(listing, own, codes[places], PARTS),
-        left_out=tuple(str(file.path) for file in samples.errors),
         notes=(*listing.notes, *notes, *broken_notes(listing, samples.errors)),
         split=stored,
         changed=bool(changes),
@@ -104,8 +101,7 @@ def labelled_source(listing: Listing, samples: Samples) -> tuple[Source, str]:
     """Return a source whose training part are all of these images, to evaluate a model on, and "test" or "all"."""
     source = _source(listing, samples, np.zeros(len(samples.files), dtype=np.int8), PARTS[:1])
     notes = (*listing.notes, *broken_notes(listing, samples.errors))
-    left_out = tuple(str(file.path) for file in samples.errors)
-    return replace(source, left_out=left_out, notes=notes), "test" if listing.parts == ("test",) else "all"
+    return replace(source, notes=notes), "test" if listing.parts == ("test",) else "all"
 
 
 def broken_notes(listing: Listing, errors: Mapping[ImageFile, InputError]) -> list[str]:
@@ -173,6 +169,7 @@ def _source(listing: Listing, samples: Samples, codes: PartCodes, names: Collect
         # Selecting by indices copies pixels in memory; a view would keep those of all splits.
         return Part(taken(samples.pixels, places), labels[places], files, samples.digests[places])
 
-    train = part("train")
+    train, name = part("train"), listing.folder.resolve().name
     assert train is not None
-    return Source(listing.folder.resolve().name, train, listing.class_names, val=part("val"), test=part("test"))
+    left_out = tuple(str(file.path) for file in listing.files if file in samples.errors)
+    return Source(name, train, listing.class_names, val=part("val"), test=part("test"), left_out=left_out)

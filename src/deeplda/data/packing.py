@@ -58,15 +58,15 @@ def pack_data(
 
 
 def packed_if_large(
-    source: str | Path,
+    folder: Path,
     *,
     options: FolderOptions,
     data_dir: Path | None,
     processes: int,
     note: Callable[[str], None],
     watch: Watch = _unwatched,
-) -> str | Path:
-    """Return the source or, if it is a folder that would take more than half of the memory, a pack of it in the cache.
+) -> Path:
+    """Return the folder of images or, if it would take more than half of the memory, a pack of it in the cache.
 
     Args:
         processes: how many processes would keep the folder in memory.
@@ -74,17 +74,13 @@ def packed_if_large(
 
     Raises InputError if the folder cannot be listed or packed.
     """
-    place = find_source(source)
-    if place.kind != "folder":
-        return source
-    folder = place.path
 
     def fits(size: int) -> bool:
         return fits_in_memory(processes * size)
 
     size = _decoded_size(list_images(folder), options.image_size, fits)
     if fits(size):
-        return source
+        return folder
     pack = _cached(folder, options.image_size, data_dir)
     note(f"the pixels of {folder} take {gib(size)}, too much for the memory, so they are packed into {pack}")
     images = FolderImages(folder)

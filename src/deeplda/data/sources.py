@@ -192,11 +192,6 @@ def outline_images(source: str | Path) -> ImageOutline | None:
     )
 
 
-def is_table(source: str | Path) -> bool:
-    """Return whether a source is a table, or an .npz file. Raises InputError if it does not exist."""
-    return find_source(source).kind in ("table", "npz")
-
-
 def find_source(source: str | Path) -> Place:
     """Return where a source is. Raises InputError if there is no such source."""
     if source in KNOWN:

@@ -14,18 +14,19 @@ from deeplda.core.options import Scatter
 from deeplda.predictors.feature_statistics import FeatureStatistics
 
 
-class Standardised(NamedTuple):
-    """Statistics of features from which a mean was subtracted and which were then divided by a deviation.
+class LayerStatistics(NamedTuple):
+    """Statistics of a model's embedding and of its last hidden layer, which without layers are the same.
 
     Attributes:
-        outputs: with the class sizes of the complete set.
-        features: without them, so that samples and classes can be added later.
-        some: the features of the samples that were to be kept, (m, d).
+        outputs: those of the embedding, with the class sizes of the complete set.
+        features: those of the last hidden layer; None if there is no such layer, or if it is too wide. They have no
+            fixed class sizes, so that samples and classes can be added later.
+        some: the last hidden layer of up to 2,000 samples, (m, d), with the classes in their proportions.
     """
 
     outputs: FeatureStatistics
-    features: FeatureStatistics
-    some: Tensor
+    features: FeatureStatistics | None
+    some: Tensor | None
 
 
 class FeatureMoments:
@@ -79,7 +80,7 @@ class FeatureMoments:
         found: NDArray[np.float64] = np.sqrt(self._squares / self._seen)
         return found
 
-    def standardised(self, mean: Tensor, deviation: Tensor, scatter: Scatter = "pooled") -> Standardised:
+    def standardised(self, mean: Tensor, deviation: Tensor, scatter: Scatter = "pooled") -> LayerStatistics:
         """Return the statistics of (h - mean) / deviation, given both (d,). Raises ValueError if `scatter` is "dorfer".
 
         Those scatters weight the classes, which the moments of all classes together do not allow.
@@ -92,4 +93,4 @@ class FeatureMoments:
         outputs = FeatureStatistics.for_labels(self._labels, self._weights, scatter=scatter)
         outputs._plain = plain
         some = (torch.from_numpy(self._some) - mean.cpu()) / deviation.cpu()
-        return Standardised(outputs, FeatureStatistics.of(plain), some)
+        return LayerStatistics(outputs, FeatureStatistics.of(plain), some)

@@ -1,4 +1,4 @@
-"""Scores that tell unknown inputs from samples of the known classes: the larger a score, the less known the sample."""
+"""Scores of unknown inputs: the larger a score, the less a sample resembles those of the known classes."""
 
 from __future__ import annotations
 

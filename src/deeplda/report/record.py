@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from deeplda.classical.linear_discriminant import column_signs
 from deeplda.data import Data
 from deeplda.data.corrections import sample_names
 from deeplda.data.dataset import Inputs
@@ -299,9 +300,7 @@ def _coordinates(
     """
     alpha = 1.0 if card.predictors == ("softmax",) else card.alpha
     directions = discriminant_directions(statistics, alpha, card.lam).flip(0)
-    # The solver returns directions with arbitrary signs, so make the largest entry of each one positive.
-    largest = directions.gather(1, directions.abs().argmax(1, keepdim=True))
-    directions = directions * torch.where(largest < 0, -1.0, 1.0)
+    directions = directions * column_signs(directions.T)[:, None]
     eigenvalues = ((directions @ statistics.between()) * directions).sum(1).tolist()
     mean = statistics.counts @ statistics.means / statistics.counts.sum()
     found = ((embedding.double() - mean) @ directions.T).float().numpy()

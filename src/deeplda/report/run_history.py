@@ -85,7 +85,7 @@ class RunHistory:
         """Number of training samples in each class; until the run is finished, the number of validation samples."""
         if self.summary and self.summary.train_counts:
             return self.summary.train_counts
-        return [sum(row) for row in self.validation[-1].confusion] if self.validation else []
+        return self.validation[-1].class_sizes if self.validation else []
 
     @cached_property
     def final(self) -> tuple[str, Scores] | None:

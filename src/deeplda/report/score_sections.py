@@ -27,7 +27,7 @@ def scores(run: InspectedRun) -> Html:
 def classes(run: InspectedRun) -> Html:
     """Return the scores of each class, the worst first, and the confusion matrix."""
     confusion = np.asarray(run.scores.confusion)
-    predictor = wording.PREDICTOR_NAMES[run.card.predictors[0]]
+    predictor = wording.PREDICTOR_NAMES[run.card.deciding]
     flawless = int(np.sum((confusion.sum(1) == np.diag(confusion)) & (confusion.sum(1) > 0)))
     lead = (
         f"The worst classes come first; {flawless} of {len(confusion)} have no mistakes. Recall is the fraction of a "

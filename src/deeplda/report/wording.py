@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deeplda.formatting import counted, flops
-from deeplda.training.config import RunConfig
+from deeplda.training.config import HOW_TO_RUN, RunConfig
 from deeplda.user_code import code_options, is_code
 
 if TYPE_CHECKING:
@@ -53,10 +53,8 @@ def chosen_settings(config: RunConfig) -> dict[str, str | int | float]:
 
 
 def differing_settings(records: Sequence[RunRecord]) -> list[str]:
-    """Return the names of the settings in which the runs differ."""
-    # The location of the data, the device and the time between checkpoints do not affect the result.
-    circumstances = {"data_dir", "device", "checkpoint_seconds"}
-    settings = [record.config.model_dump(mode="json", exclude=circumstances) for record in records]
+    """Return the names of the settings in which the runs differ, among those that affect the result."""
+    settings = [record.config.model_dump(mode="json", exclude=HOW_TO_RUN) for record in records]
     return [name for name in settings[0] if any(other[name] != settings[0][name] for other in settings)]
 
 

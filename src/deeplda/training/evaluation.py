@@ -14,6 +14,7 @@ from deeplda.data.dataset import Part
 from deeplda.model import Model
 from deeplda.predictors import Calibration, FeatureStatistics
 from deeplda.predictors.calibration import brier_score, calibration_error, log_loss
+from deeplda.predictors.feature_moments import LayerStatistics
 from deeplda.predictors.unknown_scores import MOST_NEIGHBOURS
 from deeplda.sampling import stratified_sample
 from deeplda.training.metrics import PredictorScores, Scores
@@ -35,21 +36,6 @@ def gather_statistics(model: Model, part: Part, watch: Watch = unwatched, world:
     The samples are split among the processes of a `world`, and all processes return the same statistics of all samples.
     """
     return _gathered(model, part, model, watch, world).outputs
-
-
-class LayerStatistics(NamedTuple):
-    """Statistics of two layers of a network.
-
-    Attributes:
-        outputs: those of the model's embedding.
-        features: those of the last hidden layer; None if there is no such layer, or if it is too wide. They have no
-            fixed class sizes, so that samples and classes can be added later.
-        some: the last hidden layer of up to 2,000 samples, (m, d), with the classes in their proportions.
-    """
-
-    outputs: FeatureStatistics
-    features: FeatureStatistics | None
-    some: Tensor | None
 
 
 def gather_both_statistics(model: Model, part: Part, watch: Watch = unwatched, world: World = ALONE) -> LayerStatistics:
@@ -110,7 +96,7 @@ def evaluate(
     if calibrate:
         calibrate_model(model, found, world)
     predictors = {name: _predictor_scores(model, name, own, found.labels) for name, own in found.scores.items()}
-    decided = found.scores[model.card.predictors[0]].argmax(1)
+    decided = found.scores[model.card.deciding].argmax(1)
     table = confusion(found.labels, decided, len(model.class_names))
     scores = Scores(n=len(part), accuracy=_accuracy(table), predictors=predictors, confusion=table.tolist())
     if found.weights is None:
@@ -206,8 +192,8 @@ def calibrate_model(model: Model, samples: ScoredSamples, world: World = ALONE) 
         _calibrate(calibrations[name], scores, samples, world)
     if model.features_rule is not None and samples.features is not None:
         _calibrate(model.features_rule.calibration, samples.features, samples, world)
-    first = model.card.predictors[0]
-    highest = np.exp(calibrations[first].log_probabilities(samples.scores[first]).max(1))
+    deciding = model.card.deciding
+    highest = np.exp(calibrations[deciding].log_probabilities(samples.scores[deciding]).max(1))
     model._set_unknown(1 - highest if samples.unknown is None else samples.unknown)
 
 

@@ -251,7 +251,7 @@ class _Epochs:
 
     def load_best(self) -> Counters:
         """Load the weights of the best epoch, and return the counters."""
-        best, counters = self.world.from_first(self.run.best() if self.world.first else None), self.counters
+        best, counters = self.world.in_first(self.run.best), self.counters
         if best is None:
             return counters
         if best.counters.epoch > counters.epoch:
@@ -322,7 +322,7 @@ class _Epochs:
 
 def _resume(run: Run, trainee: Trainee, world: World) -> Counters:
     """Restore the newest intact checkpoint, if there is one, and return its counters."""
-    snapshot = world.from_first(world.together(run.latest))
+    snapshot = world.in_first(run.latest)
     if snapshot is None:
         run.keep_rows(0)
         return Counters()

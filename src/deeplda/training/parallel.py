@@ -88,6 +88,10 @@ class World:
             raise InputError(errors[0])
         return outcome[0]
 
+    def in_first(self, work: Callable[[], T]) -> T:
+        """Return the result of `work`, which only the first process does. If it raises InputError, all of them do."""
+        return self.from_first(self.together(lambda: [work()] if self.first else []))[0]
+
     @torch.no_grad()
     def average_buffers(self, network: nn.Module) -> None:
         """Average the floating-point buffers, such as running means and variances, over the processes."""

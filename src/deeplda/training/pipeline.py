@@ -18,7 +18,7 @@ from deeplda.training.metrics import SummaryRow
 from deeplda.training.parallel import ALONE, World
 from deeplda.training.preparation import check_settings, find_data, noise_note, read_data
 from deeplda.training.progress import Progress
-from deeplda.training.run_folder import MemoryRun, open_run, summary_row
+from deeplda.training.run_folder import MemoryRun, Run, open_run, summary_row
 from deeplda.training.start_from import StartingWeights, seen_note, starting_split, starting_weights
 from deeplda.training.subclass_stage import find_subclasses, on_subclasses
 from deeplda.training.trainee import build_trainee, model_card, moments_suffice
@@ -55,7 +55,7 @@ def run_to_end(
 
     Raises InputError if the settings or the data cannot be used, or if another process is using the folder.
     """
-    summary = world.from_first(summary_row(folder, config) if world.first else None)
+    summary = world.in_first(lambda: summary_row(folder, config))
     if summary is not None:
         return Finished(summary)
     keep_freed_memory()
@@ -69,26 +69,21 @@ def run_to_end(
             progress.note(f"warning: {advice}")
     with ExitStack() as stack:
         stack.callback(progress.close)
-        run = world.together(
-            lambda: (
-                # The folder of a sweep's trial exists; if it is missing, it was moved while the data was read.
-                stack.enter_context(
-                    open_run(folder, config, data.fingerprint, new_id=new_id, create=stages is None, split=data.split)
-                )
-                if world.first
-                else MemoryRun()
+
+        def opened() -> Run:
+            # The folder of a sweep's trial exists; if it is missing, it was moved while the data was read.
+            create = stages is None
+            return stack.enter_context(
+                open_run(folder, config, data.fingerprint, new_id=new_id, create=create, split=data.split)
             )
-        )
+
+        run = world.together(lambda: opened() if world.first else MemoryRun())
         if world.first and stages is None:
             progress.note(f"the run is in {folder}; Ctrl-C stops it, and it can be resumed")
         trained_on, subclasses = data, None
         if config.subclasses != 1:
             # Splitting the classes is a small part of the work, so the first process does it and shares the result.
-            clusters = world.together(
-                lambda: find_subclasses(config, data, progress, stop, folder, stages) if world.first else None
-            )
-            clusters = world.from_first(clusters)
-            assert clusters is not None
+            clusters = world.in_first(lambda: find_subclasses(config, data, progress, stop, folder, stages))
             trained_on, subclasses = on_subclasses(data, clusters), clusters.map
         trainee = build_trainee(config, trained_on, subclasses=subclasses, world=world)
         stack.callback(trainee.close)
@@ -113,7 +108,7 @@ def _read_checked(
     with progress.status(f"reading {config.data}"):
         # Only the first process has the run folder.
         start = world.together(lambda: starting_weights(config, folder) if world.first else None)
-        split = world.from_first(world.together(lambda: starting_split(config, folder) if world.first else "content"))
+        split = world.in_first(lambda: starting_split(config, folder))
     place = find_data(config, progress, split, world)
     with progress.status(f"reading {config.data}"):
         data = world.together(lambda: read_data(config, split, exact=True, place=place, named=config.data))
@@ -121,7 +116,7 @@ def _read_checked(
         progress.note(note)
     if moments_suffice(config) and len(data.sample_shape) == 1:
         # Before the fingerprint is needed, which would take a pass of its own.
-        world.together(lambda: data.read_moments(progress.watch))
+        world.together(lambda: data._full_pass.read_moments(progress.watch))
     world.together(lambda: check_settings(config, data, world))
     world.together(lambda: start.require_fit(model_card(config, data)) if start else None)
     if start is not None and (note := seen_note(config, data, split)):

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from deeplda.data import KNOWN, load_data
+from deeplda.data import load_data
 from deeplda.data.corrections import corrected
 from deeplda.data.dataset import Data
 from deeplda.data.folder_options import FolderOptions, FolderSplit, Grown
 from deeplda.data.label_noise import with_label_noise
+from deeplda.data.sources import find_source
 from deeplda.device import pick_device
 from deeplda.errors import InputError
 from deeplda.formatting import counted
@@ -45,11 +46,15 @@ def find_data(config: RunConfig, progress: Progress, split: FolderSplit, world: 
     image_size = config.image_size or (before[0] if before[0] == before[1] else None)
 
     def find() -> str | Path:
+        place = find_source(config.data)
+        if place.kind != "folder":
+            return config.data
+        # Packing needs Pillow, which other data does not.
         from deeplda.data.packing import packed_if_large
 
         options = FolderOptions(image_size, config.skip_unreadable, config.strict)
         return packed_if_large(
-            config.data,
+            place.path,
             options=options,
             data_dir=config.data_dir,
             processes=world.size,
@@ -57,9 +62,7 @@ def find_data(config: RunConfig, progress: Progress, split: FolderSplit, world: 
             watch=progress.watch,
         )
 
-    # Pillow, which packing needs, is only needed for a folder.
-    is_folder = config.data not in KNOWN and Path(config.data).is_dir()
-    return world.from_first(world.together(lambda: find() if world.first and is_folder else config.data))
+    return world.in_first(find)
 
 
 def read_data(

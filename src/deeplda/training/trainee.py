@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from deeplda.batch_rule import default_width, remedies
 from deeplda.core.large_batch import large_batch_backward
 from deeplda.core.margins import leave_one_out_margins
-from deeplda.data.dataset import Data, Inputs, Labels, Part
+from deeplda.data.dataset import Data, Labels, Part
 from deeplda.device import autocast_for, pick_device, seeded, warn_if_slow
 from deeplda.errors import InputError, TrainingError, while_training
 from deeplda.losses import DeepLDALoss
@@ -26,7 +26,7 @@ from deeplda.networks.hidden_layer import MOST_FEATURES
 from deeplda.networks.inspection import first_mismatch
 from deeplda.normalisation import Normalisation, byte_sums
 from deeplda.predictors import Softmax
-from deeplda.predictors.feature_moments import Standardised
+from deeplda.predictors.feature_moments import LayerStatistics
 from deeplda.sampling import stratified_sample
 from deeplda.subclasses import SubclassMap
 from deeplda.training.batches import Batch
@@ -127,7 +127,7 @@ class Classifier:
         every = self.config.recluster
         if every is None or self.class_labels is None or epoch == 0 or epoch % every:
             return False
-        labels = self.world.from_first(self._new_subclasses(data) if self.world.first else None)
+        labels = self.world.in_first(lambda: self._new_subclasses(data))
         self.trained.subclasses.copy_(torch.from_numpy(labels))  # type: ignore[operator]  # a buffer
         return True
 
@@ -163,7 +163,8 @@ class Classifier:
         Without a validation set, the probabilities are not calibrated.
         """
         if moments_suffice(self.config):
-            self._fit_from_moments(data)
+            with while_training():
+                self._use(standardised_moments(self.model, data))
         else:
             self.fit_predictors(data.train, watch, features=True)
         evaluate(self.model, data.val, world=self.world, calibrate=True)
@@ -226,24 +227,16 @@ class Classifier:
             softmax.set_layer(classes, *((layer.weight, layer.bias) if layer else (None, None)))
         if LDA_PREDICTORS[0] in self.model.card.predictors:
             with while_training():
-                self._fit_from_statistics(part, watch, features=features)
+                if features:
+                    self._use(gather_both_statistics(self.model, part, watch, self.world))
+                else:
+                    self.model._fit_statistics(gather_statistics(self.model, part, watch, self.world))
 
-    def _fit_from_statistics(self, part: Part, watch: Watch, *, features: bool) -> None:
-        if not features:
-            self.model._fit_statistics(gather_statistics(self.model, part, watch, self.world))
-            return
-        found = gather_both_statistics(self.model, part, watch, self.world)
+    def _use(self, found: LayerStatistics) -> None:
+        """Fit the predictors, and store the statistics of the last hidden layer unless it is missing or too wide."""
         self.model._fit_statistics(found.outputs)
-        if found.features is not None and found.some is not None:
+        if found.features is not None and found.some is not None and found.some.shape[1] <= MOST_FEATURES:
             self.model._set_feature_statistics(found.features, found.some)
-
-    def _fit_from_moments(self, data: Data) -> None:
-        """Fit the predictors of a network without layers, for which the training set need not be read again."""
-        found = standardised_moments(self.model, data)
-        with while_training():
-            self.model._fit_statistics(found.outputs)
-            if self.model.card.layer_width <= MOST_FEATURES:
-                self.model._set_feature_statistics(found.features, found.some)
 
 
 def moments_suffice(config: FitConfig) -> bool:
@@ -252,10 +245,10 @@ def moments_suffice(config: FitConfig) -> bool:
     return config.network == "identity" and config.scatter != "dorfer" and not scored
 
 
-def standardised_moments(model: Model, data: Data) -> Standardised:
+def standardised_moments(model: Model, data: Data) -> LayerStatistics:
     """Return the statistics of the training features as a model without layers normalises them."""
     normalisation = model.normalisation
-    return data.moments.standardised(normalisation.mean, normalisation.deviation, model.card.scatter)
+    return data._full_pass.moments.standardised(normalisation.mean, normalisation.deviation, model.card.scatter)
 
 
 class _NetworkAndHead(nn.Module):
@@ -308,10 +301,8 @@ def build_trainee(
     model = Model(card, network)
     if normalisation is not None:
         model.normalisation = normalisation
-    elif data.table is None and moments_suffice(config):
-        model.normalisation.fit_moments(data.moments.mean, data.moments.deviation)
     elif data.table is None:
-        _fit(model.normalisation, data.train.inputs, world)
+        _fit(model.normalisation, config, data, world)
     model._place(device)
     if isinstance(network, StartsFromData):
         some = data.train.inputs[stratified_sample(data.train.labels, _STARTING_SAMPLES, seed=0)]
@@ -331,9 +322,14 @@ def build_trainee(
     return Classifier(config, world, model, head, trained, parallel, criterion, optimizer, device, margins, classes)
 
 
-def _fit(normalisation: Normalisation, inputs: Inputs, world: World) -> None:
-    """Fit the normalisation. Sums of bytes are exact, so each process needs to read only its share of them."""
-    if inputs.dtype == np.uint8:
+def _fit(normalisation: Normalisation, config: FitConfig, data: Data, world: World) -> None:
+    """Fit the normalisation on the training set."""
+    inputs = data.train.inputs
+    if moments_suffice(config):
+        moments = data._full_pass.moments
+        normalisation.fit_moments(moments.mean, moments.deviation)
+    elif inputs.dtype == np.uint8:
+        # Sums of bytes are exact, so each process needs to read only its share of them.
         normalisation.fit_sums(world.total(byte_sums(world.share(inputs))))
     else:
         normalisation.fit(inputs)
