@@ -7,7 +7,7 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 from trained_runs import HOSTILE, image_set, row_set, train_run
 
-from deeplda.data.corrections import read_accepted
+from deeplda.data.corrections import read_decisions
 from deeplda.report.audit_page import audit_page
 from deeplda.report.audited_run import audit_run, write_audit
 
@@ -65,7 +65,7 @@ def test_keys_decide_and_the_file_has_the_decisions(browser, audits, downloads, 
         rows = {row["sample"]: row["decision"] for row in csv.DictReader(stream)}
     names = [run.names[place] for place in order]
     assert rows == {names[0]: "accepted", names[1]: "rejected", names[3]: "accepted"}
-    accepted = read_accepted(file)
+    accepted = {name: row for name, row in read_decisions(file).items() if row.decision == "accepted"}
     assert set(accepted) == {names[0], names[3]}
     assert accepted[names[0]].given == run.audit.given[order[0]]
     leave(browser)

@@ -109,9 +109,9 @@ def test_accepted_samples_are_dropped_and_the_run_remembers(home):
     file = decided(home, "drop.csv", "accepted", [*PLANTED, COPY])
     options = ("--epochs", "2", "--drop", file, "--run", "dropped")
     done = deeplda("train", "photos", *SETTINGS, *options, cwd=home, check=0)
-    assert "samples left out, as accepted in" in done.stderr
+    assert "left out in the training and validation sets, as decided in" in done.stderr
     config = RunConfig.of(home / "dropped")
-    assert config.drop == home / "drop.csv"
+    assert config.drop == (home / "drop.csv",)
     data = read_data(config, split_of(home / "dropped"))
     assert not {*PLANTED, COPY} & {*data.train.files, *data.val.files}
     before = read_data(RunConfig.of(home / "run"), split_of(home / "run"))
@@ -124,7 +124,7 @@ def test_accepted_samples_are_dropped_and_the_run_remembers(home):
 @pytest.mark.usefixtures("audited")
 def test_accepted_samples_are_relabelled(home):
     decided(home, "relabel.csv", "accepted", PLANTED)
-    update = {"relabel": home / "relabel.csv"}
+    update = {"relabel": (home / "relabel.csv",)}
     data = read_data(RunConfig.of(home / "run").model_copy(update=update), split_of(home / "run"))
     labels = dict(zip((*data.train.files, *data.val.files), (*data.train.labels, *data.val.labels), strict=True))
     right = {"red/g7.png": "green", "green/b8.png": "=blue", "=blue/r9.png": "red"}

@@ -57,7 +57,7 @@ def train(
     logger: Annotated[
         str | None, Parameter(help="Also log each epoch with your own code: module.path:name of a logger.")
     ] = None,
-    config: Annotated[TrainConfig, Parameter(name="*")] = TrainConfig(),  # noqa: B008  # frozen
+    config: Annotated[TrainConfig, Parameter(name="*", negative_iterable=())] = TrainConfig(),  # noqa: B008  # frozen
 ) -> None:
     """Train a network and its predictors, select the best epoch by validation, and score it on the test set.
 

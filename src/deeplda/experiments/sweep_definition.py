@@ -88,7 +88,7 @@ class SweepDefinition(Settings):
                 raise ValueError(f"the grid has no values for {name}")
             if any(isinstance(value, list | dict) for value in values):
                 raise ValueError(f"the grid has a nested list for {name}: write its values in one list")
-        shared = ((name, [value]) for name, value in self.settings.items())
+        shared = ((name, value if isinstance(value, list) else [value]) for name, value in self.settings.items())
         for name, values in (*shared, *self.axes()):
             if strange := [value for value in values if not isinstance(value, _VALUES)]:
                 raise ValueError(f"{name} is {strange[0]!r}: need text, a number or a boolean")

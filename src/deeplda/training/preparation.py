@@ -93,7 +93,7 @@ def read_data(
         exact=exact,
     )
     data = with_label_noise(data, config.label_noise, config.noise_kind, config.split_seed)
-    data = corrected(data, drop=config.drop, relabel=config.relabel)
+    data = corrected(data, relabel=config.relabel or (), drop=config.drop or ())
     if config.train_on_all:
         data = data.without_validation()
     return replace(data, train=data.train.balanced()) if config.class_weight == "balanced" else data
