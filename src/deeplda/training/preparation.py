@@ -26,7 +26,7 @@ from deeplda.training.config import LDA_OBJECTIVES, RunConfig
 from deeplda.training.criteria import build_criterion, try_own_code
 from deeplda.training.parallel import ALONE, World
 from deeplda.training.progress import Progress, TerminalProgress
-from deeplda.training.run_folder import split_of
+from deeplda.training.run_folder import split_of, with_stored_decisions
 from deeplda.training.trainee import model_card
 from deeplda.user_code import is_code, require_named
 from deeplda.views import no_views
@@ -107,7 +107,7 @@ def read_data_of_run(run: Path, config: RunConfig, *, data_dir: Path | None = No
         named: as in `read_data`.
     """
     moved = config if data_dir is None else config.model_copy(update={"data_dir": data_dir})
-    return read_data(moved, split_of(run), named=named)
+    return read_data(with_stored_decisions(moved, run), split_of(run), named=named)
 
 
 def noise_note(config: RunConfig) -> str | None:
