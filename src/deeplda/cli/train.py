@@ -93,15 +93,20 @@ def train(
 
     with joined_world(settings.device) as world, ExitStack() as stack:
 
+        def note(text: str) -> None:
+            if not quiet:
+                say(f"note: {text}", file=sys.stderr)
+
         def choose() -> RunChoice:
-            return automatic.applied(stack.enter_context(chosen_run(run, settings, base, chosen, resume=resume)))
+            found = chosen_run(run, settings, base, chosen, resume=resume, note=note)
+            return automatic.applied(stack.enter_context(found))
 
         # The first process decides for all of them; if it raises an error, they all do.
         choice = world.from_first(world.together(lambda: choose() if world.first else None))
         assert choice is not None
         folder, settings = choice.folder, choice.settings
         if world.first:
-            _note_options_without_effect(choice, chosen, minutes)
+            _note_options_without_effect(choice, chosen, minutes, note)
         progress = _progress(folder, loggers if world.first else [], silent=quiet or is_silent())
         complete = automatic.completion(folder, progress, world) if choice.settings_are_open else None
         if choice.is_new and settings.network == "identity" and "lam" not in settings.model_fields_set:
@@ -118,13 +123,15 @@ def train(
         _print_summary(folder, finished.summary, settings)
 
 
-def _note_options_without_effect(choice: RunChoice, given: Collection[str], minutes: float | None) -> None:
+def _note_options_without_effect(
+    choice: RunChoice, given: Collection[str], minutes: float | None, note: Callable[[str], None]
+) -> None:
     settings = choice.settings
     for name, other in without_effect(settings, given).items():
         option, value = name.replace("_", "-"), str(getattr(settings, other)).lower()
-        say(f"note: --{option} has no effect on training with {other} {value}", file=sys.stderr)
+        note(f"--{option} has no effect on training with {other} {value}")
     if minutes is not None and not choice.is_new:
-        say(f"note: --minutes has no effect on {choice.folder}, which was started before", file=sys.stderr)
+        note(f"--minutes has no effect on {choice.folder}, which was started before")
 
 
 def _ridge_choice(progress: Progress) -> Callable[[RunConfig, Data], RunConfig]:
