@@ -1,5 +1,7 @@
 """Audits of labels: the order, suggestions, near-duplicates and outliers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_iris
@@ -45,6 +47,7 @@ def test_margins_of_both_kinds_are_ranked_among_themselves():
     margins[[9, 7, 5, 3, 1]] = [0.1, 0.2, 0.3, 0.4, 0.5]
     found = audit_samples(np.zeros((10, 2)), scores, scores, np.zeros(10, dtype=np.int64), None, margins)
     assert found.order.tolist() == [0, 9, 2, 7, 4, 5, 6, 3, 8, 1]
+    assert replace(found, mistakes=3).suspects.tolist() == [0, 9, 2]
 
 
 def test_outliers_are_far_from_every_class():
