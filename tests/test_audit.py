@@ -1,11 +1,13 @@
 """Audits of labels: the order, suggestions, near-duplicates and outliers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_iris
 
 from deeplda import DeepLDAClassifier
-from deeplda.audit import WrongShare, audit_samples, wrong_counts, wrong_share
+from deeplda.audit import WrongShare, audit_samples, far_samples, wrong_counts, wrong_share
 from deeplda.errors import InputError
 from small_model import digits, small_model
 
@@ -45,6 +47,7 @@ def test_margins_of_both_kinds_are_ranked_among_themselves():
     margins[[9, 7, 5, 3, 1]] = [0.1, 0.2, 0.3, 0.4, 0.5]
     found = audit_samples(np.zeros((10, 2)), scores, scores, np.zeros(10, dtype=np.int64), None, margins)
     assert found.order.tolist() == [0, 9, 2, 7, 4, 5, 6, 3, 8, 1]
+    assert replace(found, mistakes=3).suspects.tolist() == [0, 9, 2]
 
 
 def test_outliers_are_far_from_every_class():
@@ -53,6 +56,18 @@ def test_outliers_are_far_from_every_class():
     zeros = np.zeros((n, 2))
     found = audit_samples(zeros, zeros, zeros, np.zeros(n, dtype=int), distances)
     assert found.outliers.tolist() == [41, 40]
+
+
+def test_outliers_are_unusual_among_samples_of_the_same_kind():
+    """Held-out samples are farther from their classes than samples that the network was trained on."""
+    trained = np.arange(80) < 60
+    distances = np.concatenate([np.linspace(1, 2, 59), [6.0], np.linspace(8, 12, 19), [40.0]])
+    assert far_samples(distances, trained).tolist() == [79, 59]
+    zeros, margins = np.zeros((80, 2)), np.where(trained, 0.5, np.nan)
+    found = audit_samples(zeros, zeros, zeros, np.zeros(80, dtype=int), distances, margins)
+    assert found.outliers.tolist() == [79, 59]
+    # Together, they would have one limit, of 30.
+    assert far_samples(distances, np.ones(80, dtype=bool)).tolist() == [79]
 
 
 def labelled(sharpness, rate, rng, samples=400, classes=3):

@@ -73,16 +73,32 @@ class Audit:
 
     @property
     def outliers(self) -> NDArray[np.intp]:
-        """The indices of samples far from every class, farthest first: beyond three times the interquartile range."""
-        if self.distances is None or len(self.distances) == 0:
+        """The indices of samples far from every class, by `far_samples`, the most unusual one first.
+
+        Samples with margins from training are those that the network was trained on. Without distances, there are none.
+        """
+        if self.distances is None:
             return np.empty(0, dtype=np.intp)
-        low, high = np.quantile(self.distances, [0.25, 0.75])
-        order = np.argsort(-self.distances, kind="stable")
-        return order[: int((self.distances > high + 3 * (high - low)).sum())]
+        return far_samples(self.distances, self.from_training)
 
     def _named(self, names: NDArray[Any]) -> Audit:
         """Return the same audit with names (C,) for the labels, which are indices."""
         return replace(self, given=names[self.given], suggested=names[self.suggested])
+
+
+def far_samples(distances: NDArray[np.float64], trained: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """Return the indices of samples that are unusually far from every class, the most unusual one first.
+
+    Their distance exceeds the third quartile by more than three times the interquartile range. The network brings the
+    samples that it was `trained` on, (n,), closer to their classes, so these and all others have quartiles of their
+    own.
+    """
+    beyond = np.empty(len(distances))
+    for kind in (trained, ~trained):
+        if kind.any():
+            low, high = np.quantile(distances[kind], [0.25, 0.75])
+            beyond[kind] = distances[kind] - (high + 3 * (high - low))
+    return np.argsort(-beyond, kind="stable")[: int((beyond > 0).sum())]
 
 
 def audit_samples(

@@ -4,13 +4,16 @@ import csv
 import io
 import json
 import re
+import shlex
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 from command import deeplda, in_this_process
 from PIL import Image
 
+from deeplda.cli import app
 from deeplda.report.audited_run import COLUMNS
 from deeplda.training.config import RunConfig
 from deeplda.training.preparation import read_data
@@ -97,7 +100,15 @@ def test_the_terminal_shows_the_first_and_says_where_margins_come_from(home, cap
     monkeypatch.chdir(home)
     code, shown, _ = in_this_process(capsys, "audit", "run")
     assert code == 0
-    assert re.search(r"about \d+ of 124 labels are estimated to be wrong \(95 % interval: \d+ to \d+\)", shown)
+    assert re.search(r"\d+ to \d+ of 124 labels are estimated to be wrong \(95 % interval; the best estimate is", shown)
+    assert "download decisions-run.csv to this folder" in shown
+    (command,) = re.findall(r"^  (deeplda train .*)$", shown, re.MULTILINE)
+    _, bound, _ = app.parse_args(shlex.split(command)[1:], exit_on_error=False)
+    chosen = bound.arguments["config"]
+    given = {name: getattr(chosen, name) for name in chosen.model_fields_set}
+    repeated = RunConfig(data=bound.arguments["data"], **given | {"relabel": None})
+    assert repeated == RunConfig.of(home / "run")
+    assert chosen.relabel == (Path("decisions-run.csv"),)
     assert "near-duplicates with different labels" in shown
     assert "means over the epochs" in shown
     code, shown, _ = in_this_process(capsys, "audit", "run", "--csv")
@@ -109,13 +120,15 @@ def test_accepted_samples_are_dropped_and_the_run_remembers(home):
     file = decided(home, "drop.csv", "accepted", [*PLANTED, COPY])
     options = ("--epochs", "2", "--drop", file, "--run", "dropped")
     done = deeplda("train", "photos", *SETTINGS, *options, cwd=home, check=0)
-    assert "samples left out, as accepted in" in done.stderr
+    assert "left out in the training and validation sets, as decided in" in done.stderr
     config = RunConfig.of(home / "dropped")
-    assert config.drop == home / "drop.csv"
+    assert config.drop == (home / "drop.csv",)
     data = read_data(config, split_of(home / "dropped"))
     assert not {*PLANTED, COPY} & {*data.train.files, *data.val.files}
     before = read_data(RunConfig.of(home / "run"), split_of(home / "run"))
     assert data.test.files == before.test.files
+    # The run has a copy of the file.
+    (home / "drop.csv").unlink()
     again = json.loads(deeplda("audit", "dropped", "--json", cwd=home, check=0).stdout)
     assert again["margins_from_training"]
     assert len(again["samples"]) == len(data.train) + len(data.val) + len(data.test)
@@ -124,7 +137,7 @@ def test_accepted_samples_are_dropped_and_the_run_remembers(home):
 @pytest.mark.usefixtures("audited")
 def test_accepted_samples_are_relabelled(home):
     decided(home, "relabel.csv", "accepted", PLANTED)
-    update = {"relabel": home / "relabel.csv"}
+    update = {"relabel": (home / "relabel.csv",)}
     data = read_data(RunConfig.of(home / "run").model_copy(update=update), split_of(home / "run"))
     labels = dict(zip((*data.train.files, *data.val.files), (*data.train.labels, *data.val.labels), strict=True))
     right = {"red/g7.png": "green", "green/b8.png": "=blue", "=blue/r9.png": "red"}

@@ -268,7 +268,9 @@ def test_the_best_epoch_is_kept_if_no_later_one_is_better(home, capsys, monkeypa
     )
     before = (home / "runs" / "a" / "checkpoints" / "best" / "state.safetensors").read_bytes()
     best = metrics(home / "runs" / "a")[-1]["best_epoch"]
-    assert in_this_process(capsys, "train", "--resume", "--epochs", "5", "--quiet", *run_to(home, "a"))[0] == 0
+    quiet = ("train", "--resume", "--epochs", "5", "--quiet", *run_to(home, "a"))
+    code, _, errors = in_this_process(capsys, *quiet)
+    assert (code, errors) == (0, "")
     assert metrics(home / "runs" / "a")[-1]["best_epoch"] == best
     assert (home / "runs" / "a" / "checkpoints" / "best" / "state.safetensors").read_bytes() == before
 
@@ -276,4 +278,6 @@ def test_the_best_epoch_is_kept_if_no_later_one_is_better(home, capsys, monkeypa
 def test_only_epochs_may_differ(home, capsys):
     line = refused(capsys, "--resume", "--epochs", "5", "--lam", "0.1", *run_to(home, "a"))
     assert "was started with lam 0.001, not 0.1" in line
+    line = refused(capsys, "--resume", "--relabel", "a.csv", "--relabel", "b.csv", *run_to(home, "a"))
+    assert "was started without relabel, not with relabel a.csv, b.csv: omit relabel" in line
     assert "extended_to" not in (home / "runs" / "a" / "run.toml").read_text()

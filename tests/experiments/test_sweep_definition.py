@@ -223,6 +223,7 @@ def test_written_and_read_again(tmp_path):
         SweepDefinition(storage="postgresql+psycopg://host/db", grid={"seed": [0]}),
         SweepDefinition(grid=[{"alpha": [0.5], "seed": [0]}, {"objective": ["cce"]}]),
         SweepDefinition(settings={"epsilon": math.inf}, grid={"epsilon": [1.0, math.inf]}),
+        SweepDefinition(settings={"relabel": ["/1.csv", "/2.csv"]}, grid={"seed": [0]}),
     ):
         definition.write(file)
         assert SweepDefinition.read(file) == definition

@@ -508,8 +508,8 @@ def decisions():
     valid = "\n".join(",".join(row) for row in (("sample", "given", "suggested", "decision"), *rows)).encode()
 
     def read(at):
-        corrected(digits, drop=at / "decisions.csv", relabel=None)
-        corrected(digits, drop=None, relabel=at / "decisions.csv")
+        corrected(digits, drop=[at / "decisions.csv"])
+        corrected(digits, relabel=[at / "decisions.csv"])
 
     return Reader({"decisions.csv": valid}, in_file("decisions.csv", bytes_changed(valid)), read)
 

@@ -30,6 +30,7 @@ SUMMARY = SummaryRow(validation=None, test=TEST, class_names=["a", "b"], epochs=
         {"objective": "cce", "embedding_dim": 5, "learning_rate": 1e-5, "patience": 3},
         {"objective": "joint", "lda_weight": 0.5, "statistic": "pillai", "label_smoothing": 0.2},
         {"objective": "gce", "gce_q": 0.5},
+        {"relabel": ("/a b/1.csv", "/2.csv"), "drop": ("/3.csv",)},
         {"alpha": 0.25, "statistic": "pillai", "class_weight": "balanced", "data_dir": "/some where", "seed": 7},
     ],
 )

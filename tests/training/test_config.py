@@ -1,21 +1,37 @@
 """Settings: written and read again, mistakes named."""
 
 import math
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from deeplda.errors import InputError
-from deeplda.training.config import AutoencoderConfig, FitConfig, RunConfig, layer_sizes, merged
+from deeplda.training.config import AutoencoderConfig, FitConfig, RunConfig, layer_sizes, merged, with_absolute_paths
 from deeplda.training.optim import learning_rate
 
 
 def test_toml_is_read_back_as_written(tmp_path):
-    more = {"start_from": tmp_path / "a", "start_hash": "1f", "extended_to": (40, 50)}
+    more = {"start_from": tmp_path / "a", "start_hash": "1f", "extended_to": (40, 50), "drop": (tmp_path / "a.csv",)}
     config = RunConfig(data='a "strange" näme\\', epsilon=math.inf, patience=3, data_dir=tmp_path, lam=1e-9, **more)
     (tmp_path / "run.toml").write_text(config.to_toml())
     assert RunConfig.read(tmp_path / "run.toml") == config
+
+
+def test_decision_files_are_a_list_or_the_one_path_of_earlier_versions(tmp_path):
+    several = RunConfig(relabel=("/1.csv", "/2.csv"))
+    assert 'relabel = ["/1.csv", "/2.csv"]\n' in several.to_toml()
+    assert "drop" not in several.to_toml()
+    (tmp_path / "run.toml").write_text('relabel = "/1.csv"\ndrop = "/2.csv"\n')
+    assert RunConfig.read(tmp_path / "run.toml") == RunConfig(relabel=(Path("/1.csv"),), drop=(Path("/2.csv"),))
+
+
+def test_paths_of_decision_files_are_made_absolute(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("a.csv").touch()
+    found = with_absolute_paths({"relabel": (Path("a.csv"), Path("missing.csv")), "drop": "a.csv"})
+    assert RunConfig(**found) == RunConfig(relabel=(tmp_path / "a.csv", "missing.csv"), drop=(tmp_path / "a.csv",))
 
 
 @given(st.text(max_size=30))

@@ -489,6 +489,28 @@ def test_a_kill_before_the_environment_is_written_is_made_up_for(tmp_path):
         assert run_folder.started_on(tmp_path) == "data"
 
 
+def test_a_run_keeps_copies_of_its_decision_files(tmp_path):
+    first, second, third = (tmp_path / name for name in ("1.csv", "2.csv", "3.csv"))
+    for file in (first, second, third):
+        file.write_text(f"this is {file.name}")
+    config, run = RunConfig(relabel=(first, second), drop=(third,)), tmp_path / "run"
+    assert run_folder.with_stored_decisions(config, run) == config
+    with open_run(run, config, "data"):
+        pass
+    first.unlink()
+    second.write_text("another round")
+    found = run_folder.with_stored_decisions(RunConfig.of(run), run)
+    assert found.relabel == (run / "relabel-1.csv", run / "relabel-2.csv")
+    texts = [file.read_text() for file in (*found.relabel, *found.drop)]
+    assert texts == ["this is 1.csv", "this is 2.csv", "this is 3.csv"]
+    # The settings themselves stay as they were given, so that the same command can resume the run.
+    with open_run(run, config, "data"):
+        assert RunConfig.of(run) == config
+    assert (run / "relabel-2.csv").read_text() == "this is 2.csv"
+    with pytest.raises(InputError, match=r"1\.csv cannot be read \(No such file or directory\): restore it"):
+        open_run(tmp_path / "other", config, "data").__enter__()
+
+
 def test_another_number_of_threads_is_noted(tmp_path):
     with open_run(tmp_path, RunConfig(), "data") as run:
         run.save("last", snapshot())

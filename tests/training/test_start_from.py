@@ -4,6 +4,7 @@ import json
 import shutil
 import struct
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -249,6 +250,10 @@ def test_inherited_settings(tmp_path):
     (run / "run.toml").write_text(config.to_toml())
     found = inherited_settings(run, {})
     assert RunConfig(**found) == RunConfig(data="digits", width=0.1, patience=3, epochs=4, network="fastnet")
+    # Decisions are those that the run has stored.
+    (run / "run.toml").write_text(RunConfig(relabel=("/1.csv", "/2.csv")).to_toml())
+    (run / "relabel-2.csv").touch()
+    assert inherited_settings(run, {})["relabel"] == (Path("/1.csv"), run / "relabel-2.csv")
     for missing in (tmp_path / "nowhere", tmp_path):
         with pytest.raises(InputError):
             inherited_settings(missing, {})

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from deeplda.cli.shared_options import DataDir, Device, FinishedRun, Json, OwnData, OwnNetwork, flag
 from deeplda.errors import InputError
@@ -34,7 +33,7 @@ def audit(
     """Rank all samples of a run by how likely their labels are wrong; list near-duplicates and outliers.
 
     The complete list is written to audit.csv in the run folder, and the first samples to audit.html, a page on which
-    you accept or reject each suggestion. Pass the decisions to deeplda train, with --drop or --relabel.
+    you decide about each. Pass the decisions to deeplda train, with --relabel or --drop.
     """
     if csv_ and json_:
         raise InputError("--csv and --json were both given: omit one of them")
@@ -56,9 +55,8 @@ def audit(
     else:
         _print(found)
         say(f"all {len(found.names):,} samples are in {table}, and the first ones in {page}; next:")
-        source = shlex.quote(found.record.config.data)
-        say(f"  open {page}, decide, and download decisions.csv")
-        say(f"  deeplda train {source} --drop decisions.csv    or    --relabel decisions.csv")
+        say(f"  open {page}, decide, and download {found.decisions_file} to this folder")
+        say(f"  {found.command}")
     if open_:
         import webbrowser
 
@@ -74,22 +72,22 @@ def _as_json(run: AuditedRun) -> dict[str, object]:
         "estimated_mistakes_range": audit.mistakes_range,
         "samples": run.rows(),
         "duplicates": [[run.names[i], run.names[j]] for i, j in audit.duplicates],
-        "outliers": [run.names[place] for place in audit.outliers.tolist()],
+        "outliers": [run.names[place] for place in run.outliers],
     }
 
 
 def _print(run: AuditedRun) -> None:
     """Print the most likely mistakes, near-duplicates and outliers as tables."""
-    audit = run.audit
     say(run.estimate)
-    columns: tuple[str, ...] = ("sample", "part", "given", "suggested", "margin")
-    _print_rows(run, "most likely wrong labels", audit.order[:_MOST_SUSPECTS].tolist(), columns)
-    lower = [min(pair, key=lambda place: audit.margins[place]) for pair in audit.duplicates]
+    columns: tuple[str, ...] = ("sample", "part", "given", "suggested")
+    _print_rows(run, "most likely wrong labels", run.order[:_MOST_SUSPECTS], columns)
     columns = ("sample", "part", "given", "duplicate_of")
-    _print_rows(run, "near-duplicates with different labels", lower[:_MOST_OTHERS], columns)
+    _print_rows(run, "near-duplicates with different labels", run.duplicates[:_MOST_OTHERS], columns)
     columns = ("sample", "part", "given", "distance")
-    _print_rows(run, "outliers, far from every class", audit.outliers[:_MOST_OTHERS].tolist(), columns)
+    _print_rows(run, "outliers, far from every class", run.outliers[:_MOST_OTHERS], columns)
     say(run.rule)
+    if "test" in run.parts:
+        say("Training never changes the test set: correct its samples in your data.")
 
 
 def _print_rows(run: AuditedRun, title: str, places: Sequence[int], columns: tuple[str, ...]) -> None:
@@ -103,8 +101,8 @@ def _print_rows(run: AuditedRun, title: str, places: Sequence[int], columns: tup
     table = Table(title=title, title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0))
     for column in columns:
         # Wrap long paths instead of truncating them, because files in one folder differ only at the end.
-        right = column in ("margin", "distance")
-        table.add_column(column.replace("_", " "), justify="right" if right else "left", overflow="fold")
+        justify: Literal["left", "right"] = "right" if column == "distance" else "left"
+        table.add_column(column.replace("_", " "), justify=justify, overflow="fold")
     for place in places:
         cells = (run.row(place)[column] for column in columns)
         table.add_row(*(f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in cells))

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import secrets
-import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
 from deeplda.errors import InputError
-from deeplda.printing import say
 from deeplda.training.config import RunConfig
 from deeplda.user_code import require_named, short_name
 
@@ -37,7 +35,13 @@ class RunChoice(NamedTuple):
 
 @contextmanager
 def chosen_run(
-    run: Path | None, settings: RunConfig, recipe: Collection[str], given: Collection[str], *, resume: bool
+    run: Path | None,
+    settings: RunConfig,
+    recipe: Collection[str],
+    given: Collection[str],
+    *,
+    resume: bool,
+    note: Callable[[str], None],
 ) -> Iterator[RunChoice]:
     """Yield the run to start or resume. A new default folder that is still empty at the end is removed again.
 
@@ -46,6 +50,7 @@ def chosen_run(
 
     Args:
         recipe, given: the names of the settings in the recipe, and of those that the user gave.
+        note: called with one-line messages for the user.
 
     Raises InputError if the folder cannot be used, or if one of these settings differs from the run's.
     """
@@ -64,7 +69,7 @@ def chosen_run(
     assert new_id is not None
     if folder is not None:
         own = known is not None and run_id(folder) == known
-        existing = _existing_settings(folder, settings, recipe, given, resume=resume or own)
+        existing = _existing_settings(folder, settings, recipe, given, resume=resume or own, note=note)
         yield RunChoice(folder, existing or settings, new_id, is_new=existing is None)
         return
     is_first = not _RUNS.exists()
@@ -115,7 +120,13 @@ def _last_folder(settings: RunConfig) -> Path:
 
 
 def _existing_settings(
-    folder: Path, settings: RunConfig, recipe: Collection[str], given: Collection[str], *, resume: bool
+    folder: Path,
+    settings: RunConfig,
+    recipe: Collection[str],
+    given: Collection[str],
+    *,
+    resume: bool,
+    note: Callable[[str], None],
 ) -> RunConfig | None:
     """Return the settings of the run to resume in `folder`, with more epochs if given, or None for a new run."""
     from deeplda.training.run_folder import require_usable
@@ -130,7 +141,7 @@ def _existing_settings(
             do = "check the name; to start a new run, also name the data, as in deeplda train digits"
             raise InputError(f"there is no run in {folder} to resume: {do}")
         if resume:
-            say(f"note: there is no run in {folder} to resume; starting one", file=sys.stderr)
+            note(f"there is no run in {folder} to resume; starting one")
         return None
     if not resume:
         raise InputError(f"{folder} already contains a run: pass --resume to resume it, or choose another --run folder")
@@ -141,12 +152,19 @@ def _existing_settings(
     for name in sorted({*recipe, *given} - allowed):
         if (before := getattr(existing, name)) != (now := getattr(settings, name)):
             do = f"omit {name}" if name in given else f"resume it with deeplda train --resume --run {folder}"
-            what = f"{folder} was started with {name} {before}, not {now}"
+            what = f"{folder} was started {_setting(name, before)}, not {_setting(name, now)}"
             raise InputError(f"{what}: {do}, or choose another --run folder")
-    return _extended(folder, existing, settings.epochs) if is_longer else existing
+    return _extended(folder, existing, settings.epochs, note) if is_longer else existing
 
 
-def _extended(folder: Path, existing: RunConfig, epochs: int) -> RunConfig:
+def _setting(name: str, value: object) -> str:
+    """Return a setting in words, such as "with seed 1" or "without relabel"."""
+    if value is None:
+        return f"without {name}"
+    return f"with {name} {', '.join(map(str, value)) if isinstance(value, tuple) else value}"
+
+
+def _extended(folder: Path, existing: RunConfig, epochs: int, note: Callable[[str], None]) -> RunConfig:
     """Return the settings of a run with more epochs, after telling the user what the added ones are."""
     from deeplda.training.optim import learning_rate
 
@@ -154,5 +172,5 @@ def _extended(folder: Path, existing: RunConfig, epochs: int) -> RunConfig:
     # The rate depends on the step, but hardly on the number of steps in an epoch.
     rate = learning_rate(found, end * _STEPS, _STEPS)
     what = f"{folder} is extended from {end} to {epochs} epochs: epochs {end + 1} to {epochs} have the learning rates"
-    say(f"note: {what} of a {found.schedule} run of {epochs} epochs, starting at {rate:.3g}", file=sys.stderr)
+    note(f"{what} of a {found.schedule} run of {epochs} epochs, starting at {rate:.3g}")
     return found

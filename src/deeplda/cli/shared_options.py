@@ -65,7 +65,7 @@ Tta = Annotated[
         "(views)."
     ),
 ]
-Quiet = Annotated[bool, flag("Do not show progress.")]
+Quiet = Annotated[bool, flag("Do not show progress or notes.")]
 Json = Annotated[bool, flag("Print one JSON object to stdout.", name="--json")]
 
 

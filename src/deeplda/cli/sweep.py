@@ -90,7 +90,7 @@ def sweep(
     retry: Annotated[bool, flag("Run failed trials again.")] = False,
     json_: Json = False,
     quiet: Quiet = False,
-    config: Annotated[SharedSettings, Parameter(name="*")] = SharedSettings(),  # noqa: B008  # frozen
+    config: Annotated[SharedSettings, Parameter(name="*", negative_iterable=())] = SharedSettings(),  # noqa: B008  # frozen
 ) -> None:
     """Run a grid or a search. Run the same command again to add workers to a running sweep or to resume a stopped one.
 

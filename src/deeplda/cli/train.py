@@ -57,7 +57,7 @@ def train(
     logger: Annotated[
         str | None, Parameter(help="Also log each epoch with your own code: module.path:name of a logger.")
     ] = None,
-    config: Annotated[TrainConfig, Parameter(name="*")] = TrainConfig(),  # noqa: B008  # frozen
+    config: Annotated[TrainConfig, Parameter(name="*", negative_iterable=())] = TrainConfig(),  # noqa: B008  # frozen
 ) -> None:
     """Train a network and its predictors, select the best epoch by validation, and score it on the test set.
 
@@ -93,13 +93,18 @@ def train(
 
     with joined_world(settings.device) as world, ExitStack() as stack:
 
+        def note(text: str) -> None:
+            if not quiet:
+                say(f"note: {text}", file=sys.stderr)
+
         def choose() -> RunChoice:
-            return automatic.applied(stack.enter_context(chosen_run(run, settings, base, chosen, resume=resume)))
+            found = chosen_run(run, settings, base, chosen, resume=resume, note=note)
+            return automatic.applied(stack.enter_context(found))
 
         choice = world.in_first(choose)
         folder, settings = choice.folder, choice.settings
         if world.first:
-            _note_options_without_effect(choice, chosen, minutes)
+            _note_options_without_effect(choice, chosen, minutes, note)
         progress = _progress(folder, loggers if world.first else [], silent=quiet or is_silent())
         complete = automatic.completion(folder, progress, world) if choice.settings_are_open else None
         if choice.is_new and settings.network == "identity" and "lam" not in settings.model_fields_set:
@@ -116,13 +121,15 @@ def train(
         _print_summary(folder, finished.summary, settings)
 
 
-def _note_options_without_effect(choice: RunChoice, given: Collection[str], minutes: float | None) -> None:
+def _note_options_without_effect(
+    choice: RunChoice, given: Collection[str], minutes: float | None, note: Callable[[str], None]
+) -> None:
     settings = choice.settings
     for name, other in without_effect(settings, given).items():
         option, value = name.replace("_", "-"), str(getattr(settings, other)).lower()
-        say(f"note: --{option} has no effect on training with {other} {value}", file=sys.stderr)
+        note(f"--{option} has no effect on training with {other} {value}")
     if minutes is not None and not choice.is_new:
-        say(f"note: --minutes has no effect on {choice.folder}, which was started before", file=sys.stderr)
+        note(f"--minutes has no effect on {choice.folder}, which was started before")
 
 
 def _ridge_choice(progress: Progress) -> Callable[[RunConfig, Data], RunConfig]:

@@ -44,6 +44,7 @@ class Part:
         digests: (N,), the digest of each sample's file; None if samples do not come from separate files.
         rows: (N,), the row of each sample in its table, counted from 1; None if samples do not come from a table.
         weights: (N,) float64, positive: a sample with weight 2 counts as two samples. None if all samples count once.
+        places: (N,), the index that each sample had before corrections dropped some; None without corrections.
     """
 
     inputs: Inputs
@@ -52,6 +53,7 @@ class Part:
     digests: Digests | None = None
     rows: Labels | None = None
     weights: Weights | None = None
+    places: NDArray[np.intp] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -62,7 +64,8 @@ class Part:
         digests = None if self.digests is None else self.digests[indices]
         rows = None if self.rows is None else self.rows[indices]
         weights = None if self.weights is None else self.weights[indices]
-        return Part(taken(self.inputs, indices), self.labels[indices], files, digests, rows, weights)
+        places = None if self.places is None else self.places[indices]
+        return Part(taken(self.inputs, indices), self.labels[indices], files, digests, rows, weights, places)
 
     def balanced(self) -> Part:
         """Return the samples with weights under which every class has the same total, and n samples count n times.

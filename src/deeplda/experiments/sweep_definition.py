@@ -16,7 +16,7 @@ from deeplda.errors import InputError
 from deeplda.experiments.recipes import read_recipe
 from deeplda.io import read_toml
 from deeplda.output_folder import write_file
-from deeplda.training.config import RunConfig, Settings, as_toml, merged, with_absolute_paths
+from deeplda.training.config import DECISION_SETTINGS, RunConfig, Settings, as_toml, merged, with_absolute_paths
 from deeplda.training.idle_settings import unused_settings
 from deeplda.user_code import is_code
 
@@ -88,7 +88,10 @@ class SweepDefinition(Settings):
                 raise ValueError(f"the grid has no values for {name}")
             if any(isinstance(value, list | dict) for value in values):
                 raise ValueError(f"the grid has a nested list for {name}: write its values in one list")
-        shared = ((name, [value]) for name, value in self.settings.items())
+        shared = (
+            (name, value if isinstance(value, list) and name in DECISION_SETTINGS else [value])
+            for name, value in self.settings.items()
+        )
         for name, values in (*shared, *self.axes()):
             if strange := [value for value in values if not isinstance(value, _VALUES)]:
                 raise ValueError(f"{name} is {strange[0]!r}: need text, a number or a boolean")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -9,9 +11,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from deeplda.audit import Audit, wrong_counts, wrong_share
+from deeplda.audit import Audit, far_samples, wrong_counts, wrong_share
 from deeplda.data import Data
-from deeplda.data.corrections import has_decisions, sample_names
+from deeplda.data.corrections import confirmed_labels, has_decisions, sample_names
 from deeplda.data.dataset import Inputs, joined
 from deeplda.data.splitting import PARTS
 from deeplda.errors import InputError
@@ -19,11 +21,12 @@ from deeplda.formatting import counted, percent
 from deeplda.loading import load
 from deeplda.model import Model, ModelCard
 from deeplda.output_folder import OutputFolder
-from deeplda.printing import as_csv
+from deeplda.printing import as_csv, csv_cell
 from deeplda.report.record import RunRecord, read_record
+from deeplda.report.wording import command
 from deeplda.training.config import RunConfig
 from deeplda.training.preparation import read_data
-from deeplda.training.run_folder import read_margins, split_of, started_on
+from deeplda.training.run_folder import read_margins, split_of, started_on, with_stored_decisions
 
 CSV_FILE, PAGE_FILE = "audit.csv", "audit.html"
 # If a model agrees with fewer labels than this, its own mistakes are many of the first samples.
@@ -38,6 +41,7 @@ class AuditedRun:
     Attributes:
         names, parts: the name of each sample, such as its file, and its set.
         inputs: the samples, (n, *sample_shape).
+        confirmed: (n,) bool, whether the decisions that the run was trained with call the given label right.
         notes: sentences for the user about the data and the margins.
     """
 
@@ -47,7 +51,45 @@ class AuditedRun:
     names: tuple[str, ...]
     parts: tuple[str, ...]
     inputs: Inputs
+    confirmed: NDArray[np.bool_]
     notes: tuple[str, ...]
+
+    @cached_property
+    def order(self) -> list[int]:
+        """The indices of all samples, the most likely mistake first, and those with confirmed labels last."""
+        order = self.audit.order
+        return [*order[~self.confirmed[order]].tolist(), *order[self.confirmed[order]].tolist()]
+
+    @cached_property
+    def ranks(self) -> dict[int, int]:
+        """The place of each sample in `order`, counted from 1."""
+        return {place: rank for rank, place in enumerate(self.order, 1)}
+
+    @property
+    def duplicates(self) -> list[int]:
+        """Of each pair of near-duplicates, the sample that fits its label less, unless this label is confirmed."""
+        pairs = ([place for place in pair if not self.confirmed[place]] for pair in self.audit.duplicates)
+        return list(dict.fromkeys(min(pair, key=lambda place: self.audit.margins[place]) for pair in pairs if pair))
+
+    @property
+    def outliers(self) -> list[int]:
+        """The samples that are unusually far from every class, without those whose labels are confirmed."""
+        if self.audit.distances is None:
+            return []
+        trained = ("train", "val") if self.record.config.train_on_all else ("train",)
+        found = far_samples(self.audit.distances, np.isin(self.parts, trained))
+        return [place for place in found.tolist() if not self.confirmed[place]]
+
+    @property
+    def decisions_file(self) -> str:
+        """The name under which the page downloads the decisions."""
+        return f"decisions-{self.record.path.resolve().name}.csv"
+
+    @property
+    def command(self) -> str:
+        """The command that repeats the training with all decisions so far and those of `decisions_file`."""
+        config = with_stored_decisions(self.record.config, self.record.path)
+        return f"{command(config, self.record.path)} --relabel {shlex.quote(self.decisions_file)}"
 
     @cached_property
     def copies(self) -> dict[int, int]:
@@ -70,14 +112,14 @@ class AuditedRun:
 
     def rows(self) -> list[dict[str, str | float]]:
         """Return the rows of all samples, the most likely mistake first."""
-        return [self.row(place) for place in self.audit.order.tolist()]
+        return [self.row(place) for place in self.order]
 
     @property
     def estimate(self) -> str:
         """Say how many labels are wrong."""
         low, high = self.audit.mistakes_range
-        found = f"about {self.audit.mistakes:,} of {counted(len(self.names), 'label')} are estimated to be wrong"
-        return f"{found} (95 % interval: {low:,} to {high:,})"
+        found = f"{low:,} to {high:,} of {counted(len(self.names), 'label')} are estimated to be wrong"
+        return f"{found} (95 % interval; the best estimate is {self.audit.mistakes:,})"
 
     @property
     def rule(self) -> str:
@@ -109,7 +151,8 @@ def audit_run(
     record, model = read_record(folder), load(folder, network=network, device=device)
     update: dict[str, object] = {"train_on_all": False} | ({} if data_dir is None else {"data_dir": data_dir})
     # The names of samples without files depend on the set that they are in, also if the run trained on both.
-    data = _data_of_run(record.config.model_copy(update=update), folder, named)
+    config = with_stored_decisions(record.config.model_copy(update=update), folder)
+    data = _data_of_run(config, folder, named)
     if (data.class_names, data.sample_shape, data.table) != (
         model.class_names,
         model.card.sample_shape,
@@ -121,13 +164,18 @@ def audit_run(
     margins, notes = _margins(record, data)
     found = model.audit(samples.inputs, np.asarray(model.class_names)[samples.labels], margins=margins)
     mistakes, mistakes_range, doubts = _mistakes(record, model, data)
+    names = tuple(name for part in PARTS for name in sample_names(sets[part], part))
+    confirmed = _confirmed(config, names, found.given.tolist())
+    if count := int(confirmed.sum()):
+        notes.append(f"ranked last because earlier decisions have confirmed the label: {counted(count, 'sample')}")
     return AuditedRun(
         record=record,
         card=model.card,
         audit=replace(found, mistakes=mistakes, mistakes_range=mistakes_range),
-        names=tuple(name for part in PARTS for name in sample_names(sets[part], part)),
+        names=names,
         parts=tuple(name for name in PARTS for _ in range(len(sets[name]))),
         inputs=samples.inputs,
+        confirmed=confirmed,
         notes=(*data.notes, *notes, *doubts),
     )
 
@@ -139,6 +187,13 @@ def _data_of_run(config: RunConfig, folder: Path, named: str | None) -> Data:
         return read_data(config, split, exact=True, named=named)
     except InputError:
         return read_data(config, split, named=named)
+
+
+def _confirmed(config: RunConfig, names: Sequence[str], given: Sequence[str]) -> NDArray[np.bool_]:
+    """Return whether the decision files of a run call the given label of each sample right, (n,)."""
+    decided = confirmed_labels((*(config.relabel or ()), *(config.drop or ())))
+    cells = ((str(csv_cell(name)), str(csv_cell(label))) for name, label in zip(names, given, strict=True))
+    return np.array([decided.get(name) == label for name, label in cells], dtype=bool)
 
 
 def _mistakes(record: RunRecord, model: Model, data: Data) -> tuple[int, tuple[int, int], list[str]]:

@@ -67,7 +67,10 @@ def _skipped(files: tuple[str, ...]) -> Html:
 
 
 def _repeat(run: InspectedRun) -> Html:
-    chosen = {name.replace("_", " "): str(value) for name, value in wording.chosen_settings(run.config).items()}
+    chosen = {
+        name.replace("_", " "): ", ".join(value) if isinstance(value, list) else str(value)
+        for name, value in wording.chosen_settings(run.config).items()
+    }
     lists = {
         "Settings that differ from the defaults": chosen,
         "Environment": wording.environment_table(run.environment),

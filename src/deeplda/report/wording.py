@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deeplda.formatting import counted, flops
-from deeplda.training.config import HOW_TO_RUN, RunConfig
+from deeplda.training.config import DECISION_SETTINGS, HOW_TO_RUN, RunConfig
 from deeplda.user_code import code_options, is_code
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def objective_name(config: RunConfig) -> str:
     return f"{joint}{name}, {config.statistic} statistic{subclasses}"
 
 
-def chosen_settings(config: RunConfig) -> dict[str, str | int | float]:
+def chosen_settings(config: RunConfig) -> dict[str, str | int | float | list[str]]:
     """Return the settings, other than the data, that differ from the objective's defaults."""
     default = RunConfig(objective=config.objective)
     found = config.model_dump(mode="json", exclude={"data", "objective"})
@@ -60,15 +60,23 @@ def differing_settings(records: Sequence[RunRecord]) -> list[str]:
 
 def command(config: RunConfig, run: Path) -> str:
     """Return the command that repeats the run in a new folder."""
+    chosen = chosen_settings(config)
     if config.start_from is not None or config.extended_to is not None:
         # No options can express these settings completely.
-        return shlex.join(["deeplda", "train", "--recipe", str(run / "run.toml")]) + code_options(dict(config))
-    words = ["deeplda", "train", config.data]
-    for name, value in chosen_settings(config).items():
-        words.append(f"--{name.replace('_', '-')}")
-        if value is not True:
-            words.append(str(value))
-    return shlex.join(words)
+        decisions = {name: chosen[name] for name in DECISION_SETTINGS if name in chosen}
+        words = ["deeplda", "train", "--recipe", str(run / "run.toml"), *_options(decisions)]
+        return shlex.join(words) + code_options(dict(config))
+    return shlex.join(["deeplda", "train", config.data, *_options(chosen)])
+
+
+def _options(settings: Mapping[str, object]) -> list[str]:
+    """Return settings as words of a command."""
+    words: list[str] = []
+    for name, value in settings.items():
+        # An option for several files is repeated.
+        for each in value if isinstance(value, list) else [value]:
+            words += [f"--{name.replace('_', '-')}"] + [str(each)] * (each is not True)
+    return words
 
 
 def kept_epoch(summary: SummaryRow) -> str:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
@@ -61,6 +62,16 @@ def _named(choices: tuple[str, ...]) -> AfterValidator:
         return name
 
     return AfterValidator(check)
+
+
+def _in_tuple(found: object) -> object:
+    """Return one path as a tuple; the run.toml of earlier versions has a string."""
+    return (found,) if isinstance(found, str | Path) else found
+
+
+DecisionFiles = Annotated[tuple[Path, ...] | None, BeforeValidator(_in_tuple)]
+# The settings that name files with decisions, in the order in which they are applied.
+DECISION_SETTINGS = ("relabel", "drop")
 
 
 class Settings(BaseModel):
@@ -307,15 +318,16 @@ class DataSettings(Settings):
         "one part.",
     )
     target: str | None = Field(None, description="Column of a table with the classes. [default: the last column]")
-    drop: Path | None = Field(
+    relabel: DecisionFiles = Field(
         None,
-        description="Leave out the accepted samples of this CSV file, which deeplda audit or its page wrote, from the "
-        "training and validation sets.",
+        description="Apply the decisions in this CSV file, which the page of deeplda audit wrote, to the training and "
+        "validation sets: give accepted samples the suggested labels, and leave out dropped ones. For several files, "
+        "repeat the option; they are applied in this order.",
     )
-    relabel: Path | None = Field(
+    drop: DecisionFiles = Field(
         None,
-        description="Give the accepted samples of this CSV file, which deeplda audit or its page wrote, the suggested "
-        "labels in the training and validation sets.",
+        description="Leave out the accepted and dropped samples of this CSV file from the training and validation "
+        "sets. For several files, repeat the option; they are applied after those of --relabel.",
     )
     skip_unreadable: bool = Field(
         False, description="Skip any number of broken image files. [default: at most 5 % of a class]"
@@ -525,17 +537,25 @@ def with_absolute_paths(settings: Mapping[str, object]) -> dict[str, object]:
     from deeplda.data import KNOWN
 
     absolute = dict(settings)
-    for name in ("data", "data_dir", "drop", "relabel", "start_from"):
+    for name in ("data", "data_dir", "start_from"):
         given = settings.get(name)
-        if not isinstance(given, str | Path) or (name == "data" and given in KNOWN):
-            continue
         # A resumed run does not need `start_from`, so it may be gone.
-        if (path := expanded(given)).exists() or name == "start_from":
-            full = str(path.resolve())
-            if not is_text(full):
-                raise InputError(f"the path {full} is not valid UTF-8: rename the file or folder")
-            absolute[name] = full
+        if isinstance(given, str | Path) and not (name == "data" and given in KNOWN):
+            absolute[name] = _absolute(given, missing=name == "start_from")
+    for name in DECISION_SETTINGS:
+        if isinstance(given := _in_tuple(settings.get(name)), list | tuple):
+            absolute[name] = [_absolute(file) if isinstance(file, str | Path) else file for file in given]
     return absolute
+
+
+def _absolute(given: str | Path, *, missing: bool = False) -> str | Path:
+    """Return a path in full, unless there is no such file. With `missing`, one that does not exist as well."""
+    if not (path := expanded(given)).exists() and not missing:
+        return given
+    full = str(path.resolve())
+    if not is_text(full):
+        raise InputError(f"the path {full} is not valid UTF-8: rename the file or folder")
+    return full
 
 
 def first_mistake(error: ValidationError) -> str:

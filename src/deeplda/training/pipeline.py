@@ -18,7 +18,7 @@ from deeplda.training.metrics import SummaryRow
 from deeplda.training.parallel import ALONE, World
 from deeplda.training.preparation import check_settings, find_data, noise_note, read_data
 from deeplda.training.progress import Progress
-from deeplda.training.run_folder import MemoryRun, Run, open_run, summary_row
+from deeplda.training.run_folder import MemoryRun, Run, open_run, summary_row, with_stored_decisions
 from deeplda.training.start_from import StartingWeights, seen_note, starting_split, starting_weights
 from deeplda.training.subclass_stage import find_subclasses, on_subclasses
 from deeplda.training.trainee import build_trainee, model_card, moments_suffice
@@ -111,7 +111,8 @@ def _read_checked(
         split = world.in_first(lambda: starting_split(config, folder))
     place = find_data(config, progress, split, world)
     with progress.status(f"reading {config.data}"):
-        data = world.together(lambda: read_data(config, split, exact=True, place=place, named=config.data))
+        own = with_stored_decisions(config, folder)
+        data = world.together(lambda: read_data(own, split, exact=True, place=place, named=config.data))
     if world.first and (note := noise_note(config)):
         progress.note(note)
     if moments_suffice(config) and len(data.sample_shape) == 1:

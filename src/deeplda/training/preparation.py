@@ -27,7 +27,7 @@ from deeplda.training.config import LDA_OBJECTIVES, RunConfig
 from deeplda.training.criteria import build_criterion, try_own_code
 from deeplda.training.parallel import ALONE, World
 from deeplda.training.progress import Progress, TerminalProgress
-from deeplda.training.run_folder import split_of
+from deeplda.training.run_folder import split_of, with_stored_decisions
 from deeplda.training.trainee import model_card
 from deeplda.user_code import is_code, require_named
 from deeplda.views import no_views
@@ -96,7 +96,7 @@ def read_data(
         exact=exact,
     )
     data = with_label_noise(data, config.label_noise, config.noise_kind, config.split_seed)
-    data = corrected(data, drop=config.drop, relabel=config.relabel)
+    data = corrected(data, relabel=config.relabel or (), drop=config.drop or ())
     if config.train_on_all:
         data = data.without_validation()
     return replace(data, train=data.train.balanced()) if config.class_weight == "balanced" else data
@@ -110,7 +110,7 @@ def read_data_of_run(run: Path, config: RunConfig, *, data_dir: Path | None = No
         named: as in `read_data`.
     """
     moved = config if data_dir is None else config.model_copy(update={"data_dir": data_dir})
-    return read_data(moved, split_of(run), named=named)
+    return read_data(with_stored_decisions(moved, run), split_of(run), named=named)
 
 
 def noise_note(config: RunConfig) -> str | None:

@@ -21,14 +21,15 @@ import torch
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
+from deeplda.data.corrections import LARGEST_FILE
 from deeplda.data.folder_options import FolderSplit
 from deeplda.data.stored_split import SPLIT_FILE, StoredSplit, read_split
-from deeplda.errors import InputError, TrainingError
-from deeplda.io import read_arrays, read_small, read_toml
+from deeplda.errors import InputError, TrainingError, unreadable
+from deeplda.io import expanded, read_arrays, read_small, read_toml
 from deeplda.model import MODEL_FILES
 from deeplda.output_folder import InUseError, OutputFolder
 from deeplda.training.checkpoint import CHECKPOINT_FILES, Snapshot, read_checkpoint, write_checkpoint
-from deeplda.training.config import AutoencoderConfig, RunConfig, as_toml
+from deeplda.training.config import DECISION_SETTINGS, AutoencoderConfig, RunConfig, as_toml
 from deeplda.training.metrics import EpochRow, Row, SummaryRow, parse_rows
 
 MARGINS_FILE = "margins.safetensors"
@@ -227,8 +228,8 @@ def open_run(
 
     Without `create`, a missing folder is an InputError, because it was there before.
 
-    A new run stores `split` and the id `new_id`, by default a random one, which it keeps when its folder is moved. If
-    `config` extends an existing run, this is recorded in its run.toml.
+    A new run stores `split`, copies of its decision files, and the id `new_id`, by default a random one, which it keeps
+    when its folder is moved. If `config` extends an existing run, this is recorded in its run.toml.
 
     Raises InputError if the folder cannot be written, if it contains anything but a run, if it was started with
     different settings or data, or if another process is using it; with `wait`, it waits for that process instead.
@@ -259,7 +260,8 @@ def open_run(
             _require_same(path, config, data_fingerprint)
             _record_extension(output, config)
         if "environment.json" not in output.names():
-            # The split comes first: a run that has only environment.json is from a version that did not store it.
+            # These come first: a run that has only environment.json is from a version that did not store them.
+            _store_decisions(output, config)
             if split is not None:
                 output.write(SPLIT_FILE, split.to_jsonl())
             output.write("environment.json", json.dumps(_environment(data_fingerprint), indent=2) + "\n")
@@ -294,6 +296,38 @@ def _record_extension(output: OutputFolder, config: RunConfig | AutoencoderConfi
     extension = f"extended_to = {as_toml(list(config.stretches[1:]))}\n" if config.stretches[1:] else ""
     if extension not in text:
         output.write("run.toml", extension + _EXTENSION.sub("", text))
+
+
+def _decision_copies(config: RunConfig | AutoencoderConfig) -> dict[str, dict[str, Path]]:
+    """Return the decision files of a run by their settings and by the names of their copies in the run folder."""
+    files: dict[str, tuple[Path, ...]] = {name: getattr(config, name) or () for name in DECISION_SETTINGS}
+    return {
+        name: {f"{name}-{number}.csv": file for number, file in enumerate(files[name], 1)}
+        for name in DECISION_SETTINGS
+        if files[name]
+    }
+
+
+def _store_decisions(output: OutputFolder, config: RunConfig | AutoencoderConfig) -> None:
+    """Copy the decision files of a new run to its folder. Raises InputError if one cannot be read."""
+    for copies in _decision_copies(config).values():
+        for copy, file in copies.items():
+            try:
+                output.write(copy, read_small(expanded(file), LARGEST_FILE))
+            except FileNotFoundError as error:
+                raise unreadable(file, error, "restore it") from None
+
+
+def with_stored_decisions(config: RunConfig, path: Path) -> RunConfig:
+    """Return the settings of a run with its own copies of the decision files.
+
+    Files without a copy, as in a new run, stay as they are.
+    """
+    stored = {
+        name: tuple(path / copy if (path / copy).exists() else file for copy, file in copies.items())
+        for name, copies in _decision_copies(config).items()
+    }
+    return config.model_copy(update=stored)
 
 
 def read_metrics(path: Path) -> list[Row]:

@@ -21,8 +21,8 @@ from deeplda.model_card import ModelCard, read_card
 from deeplda.networks import build_network
 from deeplda.networks.inspection import first_mismatch
 from deeplda.networks.registry import outline_network
-from deeplda.training.config import RunConfig, settings_in
-from deeplda.training.run_folder import has_checkpoint, split_of, started_on
+from deeplda.training.config import DECISION_SETTINGS, RunConfig, settings_in
+from deeplda.training.run_folder import has_checkpoint, split_of, started_on, with_stored_decisions
 from deeplda.training.trainee import Classifier
 from deeplda.user_code import is_code, require_named
 
@@ -53,9 +53,10 @@ def inherited_settings(path: Path, given: Mapping[str, object]) -> dict[str, obj
     settings = card.model_dump(include={"network", "width", "head", "logit_scale", "outputs"}, exclude_none=True)
     if (path / "run.toml").exists():
         own = settings_in(path / "run.toml")
-        RunConfig.parse(own, str(path / "run.toml"))
+        stored = with_stored_decisions(RunConfig.parse(own, str(path / "run.toml")), path.resolve())
         # The network is that of the model, whose code the user has named, whatever run.toml says.
         settings |= own | {"network": card.network}
+        settings |= {name: getattr(stored, name) for name in DECISION_SETTINGS if name in own}
     elif card.embedding_dim != len(card.class_names):
         settings["embedding_dim"] = card.embedding_dim
     require_named(path, {**settings, **given, "network": card.network}, given)

@@ -3,12 +3,26 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const cards = Array.from(document.querySelectorAll(".cards > li"));
 const decisions = new Map();
+// The decisions in their order, for undo: each has its card and the decision that it replaced.
+const made = [];
 const status = document.getElementById("decided");
 const download = document.getElementById("download");
 let saved = true;
 
-// A sample may have a card in several sections; all of them show its decision.
 function decide(card, decision) {
+  made.push([card, decisions.get(card.dataset.row)]);
+  show(card, decision);
+}
+
+function undo() {
+  if (made.length === 0) return;
+  const [card, before] = made.pop();
+  show(card, before);
+  focus(card);
+}
+
+// A sample may have a card in several sections; all of them show its decision.
+function show(card, decision) {
   const row = card.dataset.row;
   if (decision === undefined) decisions.delete(row);
   else decisions.set(row, decision);
@@ -19,9 +33,8 @@ function decide(card, decision) {
     }
   }
   saved = decisions.size === 0;
-  const accepted = Array.from(decisions.values()).filter((value) => value === "accepted").length;
   const all = Object.keys(data.rows).length.toLocaleString("en");
-  status.textContent = `${decisions.size} of ${all} decided, ${accepted} accepted`;
+  status.textContent = `${decisions.size} of ${all} decided`;
   download.disabled = saved;
 }
 
@@ -52,21 +65,20 @@ const moves = {
   ArrowUp: (card) => vertical(card, -1),
   ArrowDown: (card) => vertical(card, 1),
 };
-const choices = { y: "accepted", n: "rejected", u: undefined };
+const choices = { y: "accepted", n: "rejected", d: "dropped" };
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
-  const card = document.activeElement.closest?.(".cards > li");
+  // The current card, which is marked, even if the focus is elsewhere.
+  const card = cards.find((other) => other.tabIndex === 0);
   const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
-  if (!(key in moves) && !(key in choices)) return;
+  if (!card || !(key in moves || key in choices || key === "u")) return;
   event.preventDefault();
-  if (!card) {
-    focus(cards.find((other) => other.tabIndex === 0));
-  } else if (key in moves) {
-    focus(moves[key](card));
-  } else {
+  if (key === "u") undo();
+  else if (key in moves) focus(moves[key](card) ?? card);
+  else if (card.querySelector(`[data-decision=${choices[key]}]`)) {
     decide(card, choices[key]);
-    if (key !== "u") focus(moves.ArrowRight(card));
+    focus(moves.ArrowRight(card) ?? card);
   }
 });
 
@@ -88,7 +100,7 @@ download.addEventListener("click", () => {
   const text = [data.header, ...lines].join("\n") + "\n";
   const link = document.createElement("a");
   link.href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
-  link.download = "decisions.csv";
+  link.download = data.file;
   link.click();
   URL.revokeObjectURL(link.href);
   saved = true;
@@ -98,4 +110,7 @@ addEventListener("beforeunload", (event) => {
   if (!saved) event.preventDefault();
 });
 
-if (cards.length) cards[0].tabIndex = 0;
+if (cards.length) {
+  cards[0].tabIndex = 0;
+  cards[0].focus({ preventScroll: true });
+}
