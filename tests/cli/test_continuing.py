@@ -205,7 +205,7 @@ def test_a_finished_run_is_extended(home, capsys):
     assert "5 epochs" in (home / "runs" / "a" / "report.html").read_text()
     # Once more, it is finished. The same settings from the start give the same run.
     assert "is already finished" in in_this_process(capsys, "train", "--resume", "--epochs", "5", *run_to(home, "a"))[2]
-    assert "was started with epochs 3, not 4" in refused(capsys, "--resume", "--epochs", "4", *run_to(home, "a"))
+    assert "was started with epochs 3, not with epochs 4" in refused(capsys, "--resume", "--epochs", "4", *run_to(home, "a"))
     assert "is already finished" in in_this_process(capsys, "train", "--resume", "--epochs", "3", *run_to(home, "a"))[2]
     photos(home / "first", range(60))
     again = ("first", "--recipe", "runs/a/run.toml", "--quiet", *run_to(home, "again"))
@@ -277,7 +277,7 @@ def test_the_best_epoch_is_kept_if_no_later_one_is_better(home, capsys, monkeypa
 
 def test_only_epochs_may_differ(home, capsys):
     line = refused(capsys, "--resume", "--epochs", "5", "--lam", "0.1", *run_to(home, "a"))
-    assert "was started with lam 0.001, not 0.1" in line
+    assert "was started with lam 0.001, not with lam 0.1" in line
     line = refused(capsys, "--resume", "--relabel", "a.csv", "--relabel", "b.csv", *run_to(home, "a"))
     assert "was started without relabel, not with relabel a.csv, b.csv: omit relabel" in line
     assert "extended_to" not in (home / "runs" / "a" / "run.toml").read_text()

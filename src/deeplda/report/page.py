@@ -68,7 +68,7 @@ def _skipped(files: tuple[str, ...]) -> Html:
 
 def _repeat(run: InspectedRun) -> Html:
     chosen = {
-        name.replace("_", " "): ", ".join(value) if isinstance(value, list) else str(value)
+        name.replace("_", " "): ", ".join(map(str, value)) if isinstance(value, list) else str(value)
         for name, value in wording.chosen_settings(run.config).items()
     }
     lists = {
