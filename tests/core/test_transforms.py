@@ -9,7 +9,7 @@ from torch.autograd import forward_ad
 from deeplda import DeepLDALoss
 
 # Forward mode in torch imports modules that use it.
-pytestmark = pytest.mark.filterwarnings(r"ignore:`torch\.jit\.script` is deprecated:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings(r"ignore:`torch\.jit\.script` is deprecated")
 WAYS = {
     "grad": torch.func.grad,
     "grad_and_value": lambda function: lambda features: torch.func.grad_and_value(function)(features)[0],
