@@ -41,7 +41,7 @@ def main() -> None:
             network = train(loss, x_train, y_train, seed)
             train_features, test_features = embed(network, x_train), embed(network, x_test)
             lda = LinearDiscriminantAnalysis().fit(train_features, y_train)
-            found.setdefault(f"{name}, by LDA", []).append(100 * lda.score(test_features, y_test))
+            found.setdefault(f"{name}, by LDA", []).append(100 * lda.score(test_features, y_test.numpy()))
             if not isinstance(loss, DeepLDALoss):
                 right = test_features.argmax(1) == y_test.numpy()
                 found.setdefault(f"{name}, by the highest score", []).append(100 * right.mean())

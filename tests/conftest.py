@@ -21,6 +21,15 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 
 @pytest.fixture
+def onnx_conversion():
+    """Skip the test if torch is too old to convert the networks here to ONNX."""
+    import torch
+
+    if torch.__version__ < (2, 8):
+        pytest.skip("torch 2.6 and 2.7 convert few networks to ONNX")
+
+
+@pytest.fixture
 def little_memory():
     """No more than 256 MiB beside what the process has already: whoever asks for more gets a MemoryError."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])

@@ -154,7 +154,9 @@ def run_block(block: Block, page: str, namespace: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if any(map(runs, blocks_of(page)))])
-def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
+def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, request):
+    if "export_model(" in PAGES[page].read_text(encoding="utf-8"):
+        request.getfixturevalue("onnx_conversion")
     monkeypatch.chdir(tmp_path)
     modules = set(sys.modules)
     namespace = {"__name__": "page"} | (NAMES[page]() if page in NAMES else {})

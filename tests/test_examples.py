@@ -22,6 +22,8 @@ BARS = {
 }
 # The default backend takes half a minute, most of it in the C++ compiler, for a network that is trained in a second.
 ARGUMENTS = {"compiled.py": ["aot_eager"]}
+# matplotlib before 3.10.7 calls functions of pyparsing by deprecated names.
+MATPLOTLIB = [f"ignore::DeprecationWarning:matplotlib.{module}" for module in ("_fontconfig_pattern", "_mathtext")]
 WARNINGS_OF_OTHERS = {
     "lightning_module.py": [
         # Lightning 2.6 makes a class that torch 2.13 has deprecated.
@@ -41,7 +43,7 @@ TESTED_ELSEWHERE = {
 
 
 def output_of(example, folder):
-    filters = [f"-W{each}" for each in ("error", *WARNINGS_OF_OTHERS.get(example, []))]
+    filters = [f"-W{each}" for each in ("error", *MATPLOTLIB, *WARNINGS_OF_OTHERS.get(example, []))]
     command = [sys.executable, *filters, str(EXAMPLES / example), *ARGUMENTS.get(example, [])]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(

@@ -75,6 +75,7 @@ def check_outputs(model, run, inputs):
 IMAGES = (3, 24, 24)
 
 
+@pytest.mark.usefixtures("onnx_conversion")
 @pytest.mark.parametrize(
     "kind",
     [
@@ -127,6 +128,7 @@ def test_torch(kind, tmp_path):
     assert json.loads(about["deeplda.json"])["class_names"] == list(model.class_names)
 
 
+@pytest.mark.usefixtures("onnx_conversion")
 def test_a_model_from_parts(tmp_path):
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 4)).eval()

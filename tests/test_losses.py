@@ -144,6 +144,7 @@ def test_autocast_does_not_round_the_loss(monkeypatch):
     assert relative_error(features.grad, true.gradient) < 1e-2
 
 
+@pytest.mark.filterwarnings("ignore:Guards may run slower on Python 3.13.0:RuntimeWarning")
 @pytest.mark.parametrize("whole_step", [False, True], ids=["network", "network and loss"])
 def test_torch_compile(whole_step):
     torch.manual_seed(0)

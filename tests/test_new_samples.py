@@ -182,6 +182,7 @@ def test_saving_and_loading(model, tmp_path):
     np.testing.assert_allclose(again.predict_proba(images), model.predict_proba(images), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.usefixtures("onnx_conversion")
 def test_onnx(model, tmp_path):
     images, names = new_samples()
     model.add_samples(images[:20], names[:20])

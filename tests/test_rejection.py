@@ -238,6 +238,7 @@ def test_cards_that_lie(model, tmp_path, changes, message):
         load(tmp_path / "model")
 
 
+@pytest.mark.usefixtures("onnx_conversion")
 def test_onnx_has_the_score_and_its_threshold(model, noise, tmp_path):
     images = digits()[0]
     assert export_model(model, tmp_path / "model.onnx", images).passed
@@ -253,6 +254,7 @@ def test_onnx_has_the_score_and_its_threshold(model, noise, tmp_path):
     }
 
 
+@pytest.mark.usefixtures("onnx_conversion")
 def test_onnx_of_a_network_whose_hidden_layer_is_found_by_a_hook(noise, tmp_path):
     torch.manual_seed(0)
     found, part = small_model(), Part(*digits())

@@ -178,7 +178,7 @@ def _verified_graph(model: Model, inputs: NDArray[Any], format: Format) -> tuple
             raise InputError(
                 f"the network {model.card.network!r} cannot be exported ({reason})",
                 need="one that torch.export can trace for any batch size",
-                do="avoid control flow that depends on tensor values",
+                do="avoid control flow that depends on tensor values and, for ONNX, torch 2.7 or earlier",
             ) from error
         verification = verify(model, run, inputs)
     if not verification.passed:
@@ -268,7 +268,8 @@ def _traced(model: Model, inputs: NDArray[Any]) -> torch.export.ExportedProgram:
     """Trace the graph of a model for any number of samples with the dtype of `inputs`."""
     # Two samples, because one would fix the batch size at 1; zeros, because the example is stored in the file.
     example = torch.as_tensor(np.zeros_like(inputs, shape=(2, *model.card.sample_shape)))
-    batch = torch.export.Dim("batch")
+    # Without a maximum, torch 2.6 takes the largest integer, which its own graphs exclude.
+    batch = torch.export.Dim("batch", max=2**62)
     program = torch.export.export(_InferenceGraph(model), (example,), dynamic_shapes=({0: batch},), strict=False)
     for module in program.graph_module.modules():
         if isinstance(module, torch.fx.GraphModule):

@@ -24,6 +24,7 @@ from deeplda.core.options import (
 )
 from deeplda.core.scatter import DiscriminantProblem
 from deeplda.core.statistics import evaluate, largest_precise, selected_count, valid_eigenvalues
+from deeplda.core.transforms import to_list
 
 __all__ = ["DLDALoss", "DeepLDALoss", "Diagnostics", "RDLDALoss", "deep_lda_loss"]
 
@@ -89,7 +90,7 @@ class Diagnostics:
         return int((constant & ((self._variances / self._total).sqrt() <= rounding)).sum())
 
     def __repr__(self) -> str:
-        low, high = self.eigenvalues[[0, -1]].tolist()
+        low, high = to_list(self.eigenvalues[[0, -1]])
         return (
             f"Diagnostics(eigenvalues {low:.4g} to {high:.4g}, selected={self.selected}, classes={self.classes}, "
             f"smallest_class={self.smallest_class}, dead_dims={self.dead_dims})"
@@ -226,7 +227,7 @@ class DeepLDALoss(nn.Module):
         if self._checked or batch.weights is not None or self.parents is not None:
             return
         self._checked = True
-        counts, dims = batch.counts.tolist(), batch.shape[1]
+        counts, dims = to_list(batch.counts), batch.shape[1]
         if is_too_small(counts, dims):
             warnings.warn(_small_batch_message(counts, dims), SmallBatchWarning, stacklevel=_callers_level())
 

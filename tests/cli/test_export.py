@@ -67,6 +67,7 @@ def sentence(capsys, *arguments):
     return line
 
 
+@pytest.mark.usefixtures("onnx_conversion")
 def test_a_run_is_exported_and_works_without_torch(home, capfd):
     main(["export", "run"])
     out, err = capfd.readouterr()
@@ -91,6 +92,7 @@ def test_a_run_is_exported_and_works_without_torch(home, capfd):
     assert done.stdout.splitlines() == [f"{place}: {name} {best:.4f}" for place, (name, best) in enumerate(lines)]
 
 
+@pytest.mark.usefixtures("onnx_conversion")
 def test_the_example_classifies_image_files_as_predict_does(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from deeplda.core.distributed import Agreement, Ranks, Summary
-from deeplda.core.transforms import has_tangent, is_batched, transforms_active
+from deeplda.core.transforms import has_tangent, is_batched, to_list, transforms_active
 from deeplda.errors import got
 
 _CHUNK_ELEMENTS = 2**17
@@ -474,7 +474,7 @@ def _classes(labels: Tensor) -> tuple[Tensor | range, Tensor, Tensor]:
     if highest < n:
         counts = torch.bincount(labels)
         # Usually the classes are numbered from 0 and all are present, so there is nothing to sort.
-        if all(counts.tolist()):
+        if all(to_list(counts)):
             return range(highest + 1), labels, counts
     classes, index, counts = torch.unique(labels, return_inverse=True, return_counts=True)
     return classes, index, counts

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from deeplda.core.options import Statistic
-from deeplda.core.transforms import transforms_active
+from deeplda.core.transforms import to_list, transforms_active
 from deeplda.errors import got
 
 # If K has larger entries than this, an SVD replaces its decomposition: its small eigenvalues have an absolute error of
@@ -166,12 +166,12 @@ def valid_eigenvalues(matrix: Tensor, valid: int, factor: Tensor | None = None) 
 
 def selected_count(eigenvalues: Tensor, epsilon: float) -> int:
     """Return the number of eigenvalues, which are ascending, that are within `epsilon` of the smallest."""
-    ascending = eigenvalues.tolist()
+    ascending = to_list(eigenvalues)
     return bisect_right(ascending, ascending[0] + epsilon)
 
 
 def _is_large(matrix: Tensor, limit: float) -> bool:
-    largest: float = max(matrix.diagonal().tolist())
+    largest: float = max(to_list(matrix.diagonal()))
     return largest > limit
 
 

@@ -6,6 +6,8 @@ transforms.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
@@ -34,3 +36,12 @@ def has_tangent(tensor: Tensor) -> bool:
     """Return whether the tensor is being differentiated in forward mode, as in `torch.func.jvp`."""
     unpacked = forward_ad.unpack_dual(tensor)  # type: ignore[no-untyped-call]  # not typed in torch
     return unpacked.tangent is not None
+
+
+def to_list(tensor: Tensor) -> list[Any]:
+    """Return the numbers of a tensor (n,)."""
+    try:
+        numbers: list[Any] = tensor.tolist()
+    except RuntimeError:  # torch 2.6 inside of transforms
+        return [number.item() for number in tensor]
+    return numbers
