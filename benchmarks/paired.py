@@ -22,6 +22,7 @@ from deeplda import load
 from deeplda.experiments.sweep_definition import SweepDefinition
 from deeplda.training.config import RunConfig
 from deeplda.training.preparation import read_data
+from deeplda.training.run_folder import recorded_summary
 from deeplda.views import Views
 
 CONFIDENCE = 0.95
@@ -88,10 +89,12 @@ def main() -> None:
 
 
 def correct_by_group(sweep: Path, tta: Views | None) -> dict[str, dict[int, NDArray[np.bool_]]]:
-    """Return, for each group and seed, which test images are classified correctly."""
+    """Return, for each group and seed of the finished trials, which test images are classified correctly."""
     groups: dict[str, dict[int, NDArray[np.bool_]]] = defaultdict(dict)
     for trial, own in SweepDefinition.read(sweep / "sweep.toml").trials().items():
         run = sweep / "trials" / trial
+        if recorded_summary(run) is None:
+            continue
         settings = RunConfig.of(run)
         test = read_data(settings).test
         model = load(run)
