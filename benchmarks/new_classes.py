@@ -6,7 +6,7 @@
         --output results/new_classes_cifar100.csv
 
 Seed S leaves out the classes k S to k S + k - 1, where k is `--left-out`. A network is trained on the others, with
-Pillai's statistic and with cross-entropy. The classes left out are then added from the first 1, 5 and 20 of their
+the recipe's objective (without a recipe, the default, Wilks' statistic) and with cross-entropy. The classes left out are then added from the first 1, 5 and 20 of their
 training images. Every rule is applied to both networks: the hyperplanes on the outputs, which models without statistics
 of the last hidden layer use; and on the last hidden layer the nearest mean, LDA shrunk by 0.2 towards a sphere, and
 `BalancedRidge`, which `Model.add_class` uses. Shown is the accuracy on test images of the new, the old and all classes;
@@ -46,7 +46,7 @@ Labels = NDArray[np.int64]
 # Fits a rule on samples with labels, and returns its decisions for other samples.
 Rule = Callable[[Floats, Labels, Floats], Labels]
 COLUMNS = ("network", "seed", "left out", "rule", "examples", "new", "old", "all")
-NETWORKS: dict[str, dict[str, Any]] = {"pillai": {}, "cross-entropy": {"objective": "cce"}}
+NETWORKS: dict[str, dict[str, Any]] = {"discriminant": {}, "cross-entropy": {"objective": "cce"}}
 ON_ALL = "trained on all"
 
 
