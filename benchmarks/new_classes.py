@@ -5,15 +5,15 @@
         --learning-rates 0.15 0.5 1.5 --left-out 20 --examples 1 5 20 100 --seeds 3 --all-classes \\
         --output results/new_classes_cifar100.csv
 
-Seed S leaves out the classes k S to k S + k - 1, where k is `--left-out`. A network is trained on the others, with
-the recipe's objective (without a recipe, the default, Wilks' statistic) and with cross-entropy. The classes left out are then added from the first 1, 5 and 20 of their
-training images. Every rule is applied to both networks: the hyperplanes on the outputs, which models without statistics
-of the last hidden layer use; and on the last hidden layer the nearest mean, LDA shrunk by 0.2 towards a sphere, and
-`BalancedRidge`, which `Model.add_class` uses. Shown is the accuracy on test images of the new, the old and all classes;
-without examples, the accuracy on the old classes before any were added. With `--learning-rates`, each kind of network
-gets the rate with the best accuracy on the validation images of the old classes of seed 0. With `--all-classes`, a
-network is also trained on all classes. The output file is read to resume: networks whose rows are there are not trained
-again.
+Seed S leaves out the classes k S to k S + k - 1, where k is `--left-out`. A network is trained on the others, with the
+recipe's objective (without a recipe, the default, Wilks' statistic) and with cross-entropy. The classes left out are
+then added from the first 1, 5 and 20 of their training images. Every rule is applied to both networks: the hyperplanes
+on the outputs, which models without statistics of the last hidden layer use; and on the last hidden layer the nearest
+mean, LDA shrunk by 0.2 towards a sphere, and `BalancedRidge`, which `Model.add_class` uses. Shown is the accuracy on
+test images of the new, the old and all classes; without examples, the accuracy on the old classes before any were
+added. With `--learning-rates`, each kind of network gets the rate with the best accuracy on the validation images of
+the old classes of seed 0. With `--all-classes`, a network is also trained on all classes. The output file is read to
+resume: networks whose rows are there are not trained again.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def test_help_of_each_command_shows_an_example(command, capsys):
     ("arguments", "message"),
     [
         (("train", "--run", "runs/digits"), "already contains a run: pass --resume"),
-        (("train", "--resume", "--run", "runs/digits", "--alpha", "0.1"), "was started with alpha 1.0, not with alpha 0.1"),
+        (("train", "--resume", "--run", "runs/digits", "--alpha", "0.1"), "with alpha 1.0, not with alpha 0.1"),
         (
             ("train", "--resume", "--run", "runs/digits", "--recipe", "quick"),
             "resume it with deeplda train --resume --run",

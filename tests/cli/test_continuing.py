@@ -205,7 +205,7 @@ def test_a_finished_run_is_extended(home, capsys):
     assert "5 epochs" in (home / "runs" / "a" / "report.html").read_text()
     # Once more, it is finished. The same settings from the start give the same run.
     assert "is already finished" in in_this_process(capsys, "train", "--resume", "--epochs", "5", *run_to(home, "a"))[2]
-    assert "was started with epochs 3, not with epochs 4" in refused(capsys, "--resume", "--epochs", "4", *run_to(home, "a"))
+    assert "with epochs 3, not with epochs 4" in refused(capsys, "--resume", "--epochs", "4", *run_to(home, "a"))
     assert "is already finished" in in_this_process(capsys, "train", "--resume", "--epochs", "3", *run_to(home, "a"))[2]
     photos(home / "first", range(60))
     again = ("first", "--recipe", "runs/a/run.toml", "--quiet", *run_to(home, "again"))
