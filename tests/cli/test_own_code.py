@@ -65,7 +65,7 @@ def rows():
 
 def floats():
     found = load_data("digits")
-    return Data("x", *(Part(part.inputs / 255, part.labels) for part in (found.train, found.val, found.test)), "x")
+    return Data("x", *(Part(part.inputs / 255, part.labels) for part in (found.train, found.val, found.test)), ("x",))
 
 def outside():
     found = load_data("digits")
