@@ -56,6 +56,14 @@ def kind_of(type_: pa.DataType) -> Kind | None:
     return "text" if _is_text(type_) or pa.types.is_null(type_) else None
 
 
+def kind_in_frame(array: pa.Array) -> Kind | None:
+    """Return the kind of a column of a data frame: that of its type, but strings that are all dates are dates."""
+    kind = kind_of(array.type)
+    if kind == "text" and _is_text(array.type) and _fits(array, "date") and _cleaned(array).null_count < len(array):
+        return "date"
+    return kind
+
+
 def is_vector(type_: pa.DataType) -> bool:
     """Return whether the values of an Arrow type are lists."""
     lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
