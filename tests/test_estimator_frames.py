@@ -57,6 +57,16 @@ def test_names_and_numbers_of_columns_are_those_of_the_frame(fitted, rows):
         fitted.predict(X.drop(columns="day"))
 
 
+def test_a_frame_without_rows_gets_scikit_learns_error(fitted, rows):
+    X, y = rows
+    sentence = (
+        r"Found array with 0 sample\(s\) \(shape=\(0, 3\)\) while a minimum of 1 is required by DeepLDAClassifier"
+    )
+    for use in (fitted.predict, fitted.predict_proba, fitted.transform, lambda X: clone(fitted).fit(X, y[:0])):
+        with pytest.raises(ValueError, match=sentence):
+            use(X[:0])
+
+
 def test_a_row_gets_the_same_answer_to_the_last_bit_in_any_company(fitted, rows):
     X, _ = rows
     alone = np.concatenate([fitted.predict_proba(X.iloc[[place]]) for place in range(20)])

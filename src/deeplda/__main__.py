@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 
-from deeplda.errors import InputError
-from deeplda.extras import EXTRAS, require
-from deeplda.printing import say
+# All other imports are in a function: they can take seconds, and Ctrl-C during them must not show a traceback.
 
 
 def main() -> None:
     """Run the command line, or print the extra to install if it is missing."""
+    try:
+        _run()
+    except KeyboardInterrupt:
+        print("deeplda: stopped", file=sys.stderr)
+        sys.exit(130)
+
+
+def _run() -> None:
+    import signal
+
+    from deeplda.errors import InputError
+    from deeplda.extras import EXTRAS, require
+    from deeplda.printing import say
+
     command = next((word for word in sys.argv[1:] if word in EXTRAS["cli"].commands), "the command line")
     try:
         require("cli", command)
@@ -19,7 +30,6 @@ def main() -> None:
         say(f"deeplda: {error}", file=sys.stderr)
         sys.exit(2)
 
-    # Not at the top of the file, because it imports cyclopts.
     from deeplda.cli import main as run_command_line
 
     try:

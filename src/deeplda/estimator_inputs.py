@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils import assert_all_finite, check_consistent_length, column_or_1d
+from sklearn.utils import assert_all_finite, check_array, check_consistent_length, column_or_1d
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import validate_data
 from torch import nn
@@ -56,6 +56,7 @@ def training_samples(
         checks = {"dtype": _DTYPES, "accept_sparse": "csr", "allow_nd": True, "reset": before is None}
         samples, labels = validate_data(estimator, X, y, **checks)
         return samples, labels, None
+    _require_rows(estimator, X)
     if table is None:
         validate_data(estimator, X, y, skip_check_array=True)
     samples = None if table is None else samples_like_training(estimator, X, table)
@@ -79,7 +80,14 @@ def samples_like_training(estimator: BaseEstimator, X: object, table: TableEncod
         what = f"X is a {type(X).__name__}, but the estimator was fitted on a data frame"
         raise InputError(f"{what}: pass a data frame with the same columns")
     validate_data(estimator, X, reset=False, skip_check_array=True)
+    _require_rows(estimator, X)
     return encoded_frame(X, table)
+
+
+def _require_rows(estimator: BaseEstimator, X: Any) -> None:
+    """Raise scikit-learn's error for a data frame without rows."""
+    if is_frame(X) and not X.shape[0]:
+        check_array(np.empty(X.shape), estimator=estimator)
 
 
 def hold_out(labels: NDArray[np.int64], fraction: float, seed: int) -> Split:

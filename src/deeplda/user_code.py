@@ -54,6 +54,8 @@ def require_named(folder: object, stored: Mapping[str, object], named: Mapping[s
         code = stored.get(setting)
         if is_code(code) and named.get(setting) != code:
             do = f"pass{code_options({setting: code})}" + (" as DATA or --data" if setting == "data" else "")
+            if is_code(other := named.get(setting)):
+                raise InputError(f"the {setting} in {folder} is the code {code!r}, and cannot become {other!r}: {do}")
             raise code_not_run(folder, code, do, kind=setting)
 
 
@@ -69,6 +71,9 @@ def find_code(name: str, kind: str) -> Any:
     module_name, _, attribute = name.partition(":")
     if not (module_name and attribute) or module_name.startswith("."):
         raise InputError(f"{kind} is {name!r}", need="module.path:name", do=f"for example, my_code:{kind}")
+    if module_name.endswith(".py"):
+        do = f"leave out .py, as in {module_name.removesuffix('.py')}:{attribute}"
+        raise InputError(f"{kind} is {name!r}", need="module.path:name", do=do)
     # Importing runs the user's file, which can raise anything; the cause stays attached for debugging.
     try:
         with importable_here():

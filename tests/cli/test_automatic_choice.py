@@ -145,7 +145,8 @@ def test_the_budget_and_the_machine_determine_only_the_number_of_epochs(settings
 
 def test_a_budget_that_is_too_small_is_exceeded_with_a_warning(settings_of):
     _, shown = settings_of("photos", "--minutes", "1", step=2.0)
-    assert "warning: this takes longer than 1 minute," in shown
+    assert "warning: this takes longer than 1 minute, because the network has to see these images" in shown
+    assert "repeat the command above with fewer --epochs" in shown
     _, shown = settings_of("photos", "--minutes", "60", step=0.01)
     assert "takes longer than" not in shown
 

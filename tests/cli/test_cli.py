@@ -92,6 +92,8 @@ def test_help_of_each_command_shows_an_example(command, capsys):
         (("train", "--run", "runs/digits/run.toml"), "runs/digits/run.toml is a file"),
         (("predict", "runs/digits", "/dev/null"), "/dev/null is neither a file nor a folder"),
         (("train", "--network", "dorfernet"), "24"),
+        (("train", "a.csv", "b.csv"), "the command takes no further argument such as 'b.csv': see --help"),
+        (("train", "my_data.py:blobs"), "need module.path:name: leave out .py, as in my_data:blobs"),
         (("trian",), 'Did you mean "train"?'),
         (("train", "--run", "runs/digits/model"), "but no run, need a new or empty folder"),
         (("evaluate", "nothing"), "nothing is not a run"),

@@ -65,7 +65,7 @@ def rows():
 
 def floats():
     found = load_data("digits")
-    return Data("x", *(Part(part.inputs / 255, part.labels) for part in (found.train, found.val, found.test)), "x")
+    return Data("x", *(Part(part.inputs / 255, part.labels) for part in (found.train, found.val, found.test)), ("x",))
 
 def outside():
     found = load_data("digits")
@@ -193,7 +193,10 @@ def test_a_class_of_torch_is_an_objective(train, tmp_path):
         (("--statistic", "own_code:pair"), "statistic 'own_code:pair' failed: TypeError: pair() missing 1 required"),
         (("--statistic", "own_code:number"), "statistic returned an object of type float, need a 0-d tensor"),
         (("--statistic", "median"), "need one of smallest, wilks, pillai, hotelling, or your own as module.path:name"),
-        (("--objective", "own_code:vector"), "returned a tensor of shape (40,), need a 0-d tensor"),
+        (
+            ("--objective", "own_code:vector"),
+            "deeplda: objective own_code:vector returned a tensor of shape (40,), need a 0-d tensor",
+        ),
         (("--objective", "own_code:constant"), "returned a tensor without a gradient"),
         (("--objective", "own_code:undefined"), "returned nan for random outputs, need a finite number"),
         (("--objective", "own_code:Weighted"), "has parameters of its own, which would not be trained"),
@@ -357,6 +360,9 @@ def test_names_of_code():
     require_named("folder", {"data": "digits"}, {})
     with pytest.raises(InputError, match=r"the network in folder .*: pass --network n:f"):
         require_named("folder", settings, settings | {"network": "other:f"})
+    message = "the statistic in folder is the code 'm:f', and cannot become 'm:g': pass --statistic m:f"
+    with pytest.raises(InputError, match=message):
+        require_named("folder", {"statistic": "m:f"}, {"statistic": "m:g"})
 
 
 def test_an_objective_in_a_sweep(train):

@@ -8,7 +8,7 @@ from datetime import date, timedelta
 
 import numpy as np
 import pytest
-from command import deeplda, only_sentence
+from command import deeplda, in_this_process, only_sentence
 
 from deeplda import load
 from deeplda.cli import main
@@ -122,16 +122,39 @@ def test_other_tables_are_predicted_by_the_names_of_their_columns(home, capsys):
     ("name", "content", "sentence"),
     [
         ("new.csv", "age,plan\n1,basic\n", "new.csv has no column 'since'; its columns are age, plan"),
-        ("new.csv", "plan,since,age,spend\nbasic,2020-01-01,old,3\n", "column 'age' has the text 'old', need numbers"),
-        ("new.csv", "plan,since,age,spend\nbasic,2020-01-01\n", "line 2 of new.csv has 2 values, need 4"),
+        (
+            "new.csv",
+            "plan,since,age,spend\nbasic,2020-01-01,old,3\n",
+            "column 'age' has the text 'old' in row 1, need numbers",
+        ),
+        ("new.csv", "plan,since,age,spend\nbasic,2020-01-01\n", "row 1 of new.csv has 2 values, need 4"),
         ("new.csv", 'plan,since,age,spend\nbasic,2020-01-01,3,"4\n', "quote that is never closed"),
         ("new.parquet", "hello", "new.parquet cannot be read"),
-        ("new.png", "hello", "new.png is not a table, but the model was trained on a table"),
+        ("new.png", "hello", "new.png is not a table: the model was trained on a table, so pass a .csv"),
     ],
 )
 def test_a_table_that_does_not_fit_is_rejected_in_one_sentence(home, capsys, name, content, sentence):
     (home / name).write_text(content)
     assert sentence in refusal(capsys, "predict", "runs/customers-lda", name)
+
+
+def test_a_bad_cell_below_printed_rows_is_named_with_what_is_missing(home, capsys, monkeypatch):
+    monkeypatch.setattr("deeplda.data.table_files._BLOCK_ROWS", 40)
+    lines = (home / "customers.csv").read_text().splitlines()
+    lines[100] = "1,basic,2020-01-01,old,3,gold"
+    (home / "new.csv").write_text("\n".join(lines))
+    code, out, said = in_this_process(capsys, "predict", "runs/customers-lda", "new.csv", "--csv")
+    assert code == 2
+    assert out.splitlines()[-1].startswith("80,")
+    assert "column 'age' has the text 'old' in row 100, need numbers; the output is incomplete: it ends after " in said
+    assert said.endswith("row 80\n")
+
+
+def test_a_table_without_rows_is_noted(home, capsys):
+    (home / "new.csv").write_text("plan,since,age,spend\n")
+    code, out, said = in_this_process(capsys, "predict", "runs/customers-lda", "new.csv", "--csv")
+    assert (code, out) == (0, "row,class,probability\n")
+    assert "note: new.csv has no rows, so nothing was classified" in said
 
 
 def test_one_table_at_a_time(home, capsys):

@@ -92,6 +92,8 @@ def test_rows_of_numbers_and_balanced_weights(tmp_path):
     done = deeplda(*arguments, cwd=tmp_path, check=0)
     assert done.stderr == ""
     assert json.loads(done.stdout)["class_names"] == ["no", "yes"]
+    again = deeplda("train", "--resume", "--run", "runs/rows-lda", cwd=tmp_path, check=0)
+    assert "  deeplda predict runs/rows-lda NEW-SAMPLES.npz    " in again.stdout
     model = load(tmp_path / "runs" / "rows-lda")
     # As in the estimator, all classes have the same weight, and no odds are changed.
     classifier = DeepLDAClassifier(class_weight="balanced", max_epochs=1, calibrate=False).fit(x, y)

@@ -42,6 +42,18 @@ def test_every_kind_of_column_is_encoded(frame):
     assert missing == ["number", "text", "day"]
 
 
+@pytest.mark.parametrize("missing", ["", None])
+def test_strings_are_dates_if_all_of_them_are(frame, missing):
+    days = frame["day"].astype(object).map(lambda day: missing if pd.isna(day) else f"{day:%Y-%m-%d}")
+    encoder = fit_encoder(frame.assign(day=days))
+    assert encoder == fit_encoder(frame)
+    np.testing.assert_array_equal(encoded_frame(frame.assign(day=days), encoder), encoded_frame(frame, encoder))
+    mixed = days.where(np.arange(60) != 30, "soon")
+    assert "day" in fit_encoder(frame.assign(day=mixed)).left_out
+    for texts in (["2020", "2021"] * 30, [missing] * 60, pd.Categorical(["2020-01-01", "2020-01-02"] * 30)):
+        assert fit_encoder(frame.assign(day=texts)).kinds.get("day") in ("text", None)
+
+
 def test_the_index_is_ignored(frame):
     encoder = fit_encoder(frame)
     named = frame.set_index(pd.Index(range(60), name="number of the row"))

@@ -99,14 +99,23 @@ def test_other_types_have_no_kind(type_):
 @pytest.mark.parametrize(
     ("array", "kind", "sentence"),
     [
-        (pa.array(["1", "two"]), "number", "column 'x' has the text 'two', need numbers"),
-        (pa.array(["maybe"]), "boolean", "column 'x' has the text 'maybe', need true or false"),
-        (pa.array(["31.12.2024"]), "date", "column 'x' has the text '31.12.2024', need dates such as 2024-12-31"),
-        (pa.array(["2024-12-30", "soon", "2024-12-31"]), "date", "column 'x' has the text 'soon', need dates"),
+        (pa.array(["1", "two"]), "number", "column 'x' has the text 'two' in row 2, need numbers"),
+        (pa.array(["maybe"]), "boolean", "column 'x' has the text 'maybe' in row 1, need true or false"),
+        (
+            pa.array(["31.12.2024"]),
+            "date",
+            "column 'x' has the text '31.12.2024' in row 1, need dates such as 2024-12-31",
+        ),
+        (pa.array(["2024-12-30", "soon", "2024-12-31"]), "date", "column 'x' has the text 'soon' in row 2, need dates"),
         (
             pa.array(["2024-12-30T00:00Z", "soon", "2024-12-31T00:00Z"]),
             "date",
-            "column 'x' has the text 'soon', need dates",
+            "column 'x' has the text 'soon' in row 2, need dates",
+        ),
+        (
+            pa.array(["2024-12-30"] * 9 + ["2024-12-31T00:00Z"] * 9),
+            "date",
+            "column 'x' has the text '.*' in row 10, need dates",
         ),
         (pa.array([5]), "date", "column 'x' has values of type int64, need dates"),
         (pa.array([date(2020, 1, 1)]), "number", "column 'x' has values of type date32"),
@@ -118,6 +127,14 @@ def test_values_of_another_kind_are_named(array, kind, sentence):
     with pytest.raises(InputError, match=sentence) as error:
         values_of(array, kind, "x")
     assert len(str(error.value)) < 300
+
+
+@pytest.mark.parametrize("place", [0, 1, 499, 998, 999])
+def test_the_row_of_a_value_of_another_kind_is_found(place):
+    texts = [str(number) for number in range(1000)]
+    texts[place] = texts[-1] = "old"
+    with pytest.raises(InputError, match=f"the text 'old' in row {place + 5001:,}, need numbers"):
+        values_of(pa.array(texts), "number", "x", 5001)
 
 
 def test_a_column_without_values_fits_every_kind():

@@ -210,7 +210,10 @@ def test_numbers_and_booleans_as_classes(labels, names, tmp_path):
     ("options", "sentence"),
     [
         ({"target": "teir"}, "has no column 'teir'; its columns are customer_id, plan"),
-        ({"target": "age"}, "column 'age' has .* different values, need classes: pass the column"),
+        (
+            {"target": "age"},
+            "column 'age' has .* different values, need classes, because regression is not supported: pass the column",
+        ),
         ({"target": "customer_id"}, "column 'customer_id' has 400 different values, need classes"),
         ({"target": "country"}, "only one class .AT."),
         ({"group_by": "house"}, "has no column 'house'"),
@@ -265,7 +268,10 @@ def test_other_rows_are_encoded_alike_whatever_their_columns_and_order(folder):
     ("change", "sentence"),
     [
         (lambda table: table.drop_columns(["age"]), "has no column 'age'"),
-        (lambda table: table.set_column(3, "age", pa.array(["old"] * ROWS)), "column 'age' has the text 'old', need n"),
+        (
+            lambda table: table.set_column(3, "age", pa.array(["old"] * ROWS)),
+            "column 'age' has the text 'old' in row 1, need n",
+        ),
         (lambda table: table.set_column(2, "since", table["age"]), "column 'since' has .*, need dates"),
     ],
 )

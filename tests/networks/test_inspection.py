@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 from math import prod
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from deeplda.errors import InputError
 from deeplda.networks import LayerRow, build_network, describe
-from deeplda.networks.inspection import require_sample_memory, sample_memory, samples_at_once
+from deeplda.networks.inspection import output_width, require_sample_memory, sample_memory, samples_at_once
 
 NETWORKS = [("dorfernet", (3, 33, 24)), ("convnet-small", (1, 9, 8)), ("mlp", (20,))]
 LAYERS = {
@@ -190,3 +191,31 @@ def test_measuring_leaves_the_network_as_it_was() -> None:
     assert all(torch.equal(before[name], tensor) for name, tensor in network.state_dict().items())
     assert network.training
     assert not any(module._forward_hooks for module in network.modules())
+
+
+class _Outputs(nn.Module):
+    """Returns an object with several outputs, like the models of Hugging Face."""
+
+    def __init__(self, **outputs: Tensor | None) -> None:
+        super().__init__()
+        self.outputs = outputs
+
+    def forward(self, _inputs: Tensor) -> SimpleNamespace:
+        return SimpleNamespace(**self.outputs)
+
+
+@pytest.mark.parametrize(
+    ("network", "do"),
+    [
+        (_Outputs(pooler_output=torch.zeros(1, 4)), r"return its \.pooler_output from the network's forward"),
+        (
+            _Outputs(pooler_output=None, last_hidden_state=torch.zeros(1, 9, 4)),
+            r"return its \.last_hidden_state\[:, 0\]",
+        ),
+        (_Outputs(), "type SimpleNamespace, need a tensor .*: return a tensor from its forward"),
+        (nn.Identity(), r"into \(1, 3, 8, 8\), need a tensor of shape \(1, embedding_dim\): flatten its output"),
+    ],
+)
+def test_outputs_that_are_not_vectors_are_rejected(network: nn.Module, do: str) -> None:
+    with pytest.raises(InputError, match=do):
+        output_width(network, (3, 8, 8))

@@ -142,6 +142,21 @@ def test_classes_are_called_by_their_names(name):
     assert set(NAMES) <= said(drawn(name)[2])
 
 
+def test_names_of_classes_do_not_cover_few_samples():
+    for samples, shown in ((12, False), (80, True)):
+        x, y = embedding(samples)
+        _, axes = figures.embedding_plane(x[:, :2], y, NAMES)
+        assert {text.get_text() for text in axes.texts} == (set(NAMES) if shown else set())
+
+
+@pytest.mark.parametrize("classes", [2, 3, 30])
+def test_a_confusion_matrix_fills_the_width(classes):
+    figure, axes = figures.confusion_matrix(np.eye(classes), [f"class {c}" for c in range(classes)])
+    figures.svg(figure)
+    assert axes.get_tightbbox().x0 < 0.1 * figure.bbox.width
+    assert axes.get_window_extent().width > 0.6 * figure.bbox.width
+
+
 def test_dimensions_are_called_by_what_they_separate():
     x, y = embedding()
     x[:, 1] = np.random.default_rng(0).normal(size=80) + 20 * (y == 2)

@@ -1,4 +1,4 @@
-"""What TensorBoard is given: every epoch of a run once, also where it was stopped in between."""
+"""What the terminal and TensorBoard are given: every epoch of a run once, also where it was stopped in between."""
 
 import json
 import shutil
@@ -9,10 +9,12 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from deeplda.cli import main
 from deeplda.errors import StoppedError
+from deeplda.training.checkpoint import Counters
 from deeplda.training.config import RunConfig
 from deeplda.training.loggers import LoggedProgress, TensorBoardLogger
+from deeplda.training.metrics import EpochRow, ReconstructionScores
 from deeplda.training.pipeline import run_to_end
-from deeplda.training.progress import Progress
+from deeplda.training.progress import Progress, TerminalProgress
 from deeplda.training.run_folder import read_metrics
 
 TINY = {"epochs": 3, "width": 0.1, "batch_size": 400}
@@ -25,6 +27,17 @@ def scalars(folder):
 
 def logging(run, shown=None):
     return LoggedProgress(run, [TensorBoardLogger], shown or Progress())
+
+
+def test_only_a_better_score_is_the_best_so_far(capsys):
+    progress = TerminalProgress()
+    for epoch, best, risen in ((1, 1, 1), (2, 2, 1), (3, 2, 1), (4, 4, 4)):
+        row = EpochRow(
+            epoch=epoch, loss=1.0, learning_rate=0.1, validation=ReconstructionScores(n=9, error=0.5), seconds=1.0
+        )
+        progress.epoch(row, Counters(epoch=epoch, best_epoch=best, risen_epoch=risen, best_score=-0.5))
+    ends = [line.partition(" s  ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert ends == ["best so far", "equal to the best so far", "", "best so far"]
 
 
 def test_every_epoch_once_also_after_a_stop(tmp_path):

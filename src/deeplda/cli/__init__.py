@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 
 from cyclopts import App
-from cyclopts.exceptions import CycloptsError
+from cyclopts.exceptions import CycloptsError, UnusedCliTokensError
 
 from deeplda import __version__
 from deeplda.cli.launcher import is_in_job, is_silent
@@ -145,6 +145,8 @@ def _argument_mistake(error: CycloptsError) -> str:
 
     from deeplda.training.config import first_mistake
 
+    if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
+        return f"the command takes no further argument such as {error.unused_tokens[0]!r}: see --help"
     cause = error.__cause__ or error.__context__
     if isinstance(cause, InputError):
         return str(cause)

@@ -102,9 +102,10 @@ class Automatic:
             self._announce(f"{what}, about {duration(fit.seconds)} in all", config, folder, progress)
             if not fit.in_budget:
                 progress.note(
-                    f"warning: this takes longer than {minutes:g} minute{'s' * (minutes != 1)}, but with fewer than "
-                    f"{counted(fit.epochs, 'epoch')} much accuracy would be lost. Pass a smaller "
-                    "--image-size or a smaller --width, or use a faster machine, or one that is less busy."
+                    f"warning: this takes longer than {minutes:g} minute{'s' * (minutes != 1)}, because the network "
+                    f"has to see these images {counted(fit.epochs, 'time')} to learn from them. To shorten the run, "
+                    "pass a smaller --image-size or --width, which costs some accuracy, or repeat the command above "
+                    "with fewer --epochs, which costs more. On a faster or less busy machine, it takes less time."
                 )
         return config
 

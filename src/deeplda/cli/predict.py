@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from deeplda.cli.shared_options import Device, InputPath, Json, OwnNetwork, RunOrModel, Tta, check_files, flag
-from deeplda.errors import FailedError
+from deeplda.errors import FailedError, InputError
 from deeplda.extras import require
 from deeplda.formatting import counted
 from deeplda.printing import as_csv, say, say_json, say_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import numpy as np
     from numpy.typing import NDArray
@@ -119,7 +119,8 @@ def _classify_table(
     if csv_:
         say_lines(as_csv(columns, ()))
     row = 0
-    for block in encoded_blocks(path, model.card.table):
+    blocks = encoded_blocks(path, model.card.table)
+    while (block := _next_block(blocks, row, csv_=csv_)) is not None:
         found = [{"row": row + place, **prediction} for place, prediction in enumerate(classify(block), start=1)]
         row += len(block)
         if csv_:
@@ -131,9 +132,24 @@ def _classify_table(
             if row > _MOST_ROWS:
                 say(f"these are the first {_MOST_ROWS} rows; pass --csv to print all of them")
             return
+    if not row:
+        say(f"note: {path} has no rows, so nothing was classified", file=sys.stderr)
     if json_:
         names = list(model.class_names)
         say_json({"predictions": predictions, "class_names": names, "calibrated_on": model.calibrated_on})
+
+
+def _next_block(blocks: Iterator[NDArray[np.float32]], rows: int, *, csv_: bool) -> NDArray[np.float32] | None:
+    """Return the next block of a table after this number of rows, or None at its end.
+
+    If it cannot be read, the message says that the rows that were printed as CSV before are not all.
+    """
+    try:
+        return next(blocks, None)
+    except InputError as error:
+        if not (csv_ and rows):
+            raise
+        raise InputError(f"{error}; the output is incomplete: it ends after row {rows:,}") from None
 
 
 def _note_calibration(model: Model) -> None:

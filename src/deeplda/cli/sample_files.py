@@ -93,7 +93,7 @@ def the_table(files: Sequence[Path]) -> Path:
     (path,) = files
     if not path.is_file() or table_format(path) is None:
         what = "is not a table" if path.exists() else "does not exist"
-        raise InputError(f"{path} {what}, but the model was trained on a table: pass a {TABLES} file")
+        raise InputError(f"{path} {what}: the model was trained on a table, so pass a {TABLES} file")
     return path
 
 

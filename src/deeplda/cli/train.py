@@ -244,12 +244,20 @@ def _findings(folder: Path, settings: RunConfig) -> list[Finding]:
     return [finding for finding in diagnose(read_metrics(folder), settings) if finding.severity != "good"]
 
 
+def _new_samples(folder: Path) -> str:
+    """Return a word for the files that the model of a run takes."""
+    from deeplda.model_card import read_card
+
+    shape = read_card(folder / "model" / "model.json").sample_shape
+    return "FILES-OR-FOLDERS..." if len(shape) == 3 and shape[0] in (1, 3) else "NEW-SAMPLES.npz"
+
+
 def _next_commands(folder: Path, settings: RunConfig, *, has_findings: bool) -> dict[str, str]:
     """Return the commands that a user needs after a training, with their purpose."""
     run, network = shlex.quote(str(folder)), code_options(dict(settings), ("network",))
     # The command line names code for the data by an option here, not by an argument.
     data = f" --data {settings.data}" if is_code(settings.data) else ""
-    files = "NEW-ROWS.csv --csv" if table_format(settings.data) else "FILES-OR-FOLDERS..."
+    files = "NEW-ROWS.csv --csv" if table_format(settings.data) else _new_samples(folder)
     found = {f"deeplda doctor {run}": "what to do about the warnings"} if has_findings else {}
     found[f"deeplda report {run} --open{network}{data}"] = "to see the mistakes and the classes"
     found[f"deeplda predict {run} {files}{network}"] = "to classify"

@@ -36,16 +36,16 @@ def needs_encoding(X: Any) -> bool:
 
 
 def fit_encoder(X: object) -> TableEncoder:
-    """Return an encoding that is fitted on all rows of a data frame.
+    """Return an encoding that is fitted on all rows of a data frame. Strings are dates if all of them are.
 
     Raises InputError if no column can be used, or if a column has values of different types.
     """
     columns = _columns(X)
 
-    from deeplda.data.table_columns import kind_of, values_of
+    from deeplda.data.table_columns import kind_in_frame, values_of
     from deeplda.data.table_statistics import TableStatistics
 
-    kinds = {name: kind_of(array.type) for name, array in columns.items()}
+    kinds = {name: kind_in_frame(array) for name, array in columns.items()}
     statistics = TableStatistics(kinds)
     statistics.update({name: values_of(columns[name], kind, name) for name, kind in kinds.items() if kind is not None})
     return statistics.encoder()

@@ -6,6 +6,7 @@ Tables are untrusted: Arrow validates what it reads, and every error of a conver
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -55,16 +56,25 @@ def kind_of(type_: pa.DataType) -> Kind | None:
     return "text" if _is_text(type_) or pa.types.is_null(type_) else None
 
 
+def kind_in_frame(array: pa.Array) -> Kind | None:
+    """Return the kind of a column of a data frame: that of its type, but strings that are all dates are dates."""
+    kind = kind_of(array.type)
+    if kind == "text" and _is_text(array.type) and _fits(array, "date") and _cleaned(array).null_count < len(array):
+        return "date"
+    return kind
+
+
 def is_vector(type_: pa.DataType) -> bool:
     """Return whether the values of an Arrow type are lists."""
     lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
     return any(is_list(type_) for is_list in lists)
 
 
-def values_of(array: pa.Array, kind: Kind, name: str) -> Values:
+def values_of(array: pa.Array, kind: Kind, name: str, first_row: int = 1) -> Values:
     """Return the values of a column, read as values of this kind.
 
-    Numbers that are not finite and texts such as NA are missing. Raises InputError if other values are of another kind.
+    Numbers that are not finite and texts such as NA are missing. Raises InputError if other values are of another kind;
+    for a text, the message has its row, of which `first_row` is the number of the first one.
     """
     if kind == "vector":
         return _vectors(array, name)
@@ -72,7 +82,9 @@ def values_of(array: pa.Array, kind: Kind, name: str) -> Values:
         return _texts(array) if kind == "text" else _numbers(array, kind)
     except pa.ArrowException as error:
         wrong = _UNPARSED.match(str(error))
-        found = f"the text {wrong[1][:100]!r}" if wrong else f"values of type {array.type}"
+        found = f"values of type {array.type}"
+        if wrong:
+            found = f"the text {wrong[1][:100]!r} in row {first_row + _first_unfit(array, kind):,}"
         raise InputError(f"column {name!r} has {found}, need {_NEED[kind]}") from None
 
 
@@ -103,6 +115,12 @@ def _fits(array: pa.Array, kind: Kind) -> bool:
     except pa.ArrowInvalid:
         return False
     return True
+
+
+def _first_unfit(array: pa.Array, kind: Kind) -> int:
+    """Return the place of the first value of another kind, by bisection, because Arrow's error does not have it."""
+    counts = range(1, len(array) + 1)
+    return bisect_left(counts, True, key=lambda count: not _fits(array[:count], kind))
 
 
 def _texts(array: pa.Array) -> Texts:

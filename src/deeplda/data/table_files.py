@@ -110,6 +110,8 @@ class _CsvFile(TableFile):
                 raise _too_wide(path, columns)
             if head.startswith((b"\xff\xfe", b"\xfe\xff")):
                 raise InputError(f"{path} is UTF-16 text, need UTF-8: save it again as UTF-8")
+            if b"\0" in head:
+                raise InputError(f"{path} is not text, need a table as UTF-8 text: check its format")
         with _reading(path), self._open(path) as stream:
             own_names: list[str] = self._csv_reader(stream).schema.names
         super().__init__(path, [name.strip() for name in own_names])
@@ -257,8 +259,9 @@ def _reading(path: Path) -> Iterator[None]:
 def _unreadable(path: Path, error: Exception) -> InputError:
     text = str(getattr(error, "strerror", None) or error)
     if wrong := re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", text):
-        line, need, found = map(int, wrong.groups())
-        what = f"line {line:,} of {path} has {counted(found, 'value')}, need {need:,}, one for each column"
+        # Arrow counts rows, which is not the number of the line if a value before contains line breaks.
+        row, need, found = map(int, wrong.groups())
+        what = f"row {row - 1:,} of {path} has {counted(found, 'value')}, need {need:,}, one for each column"
         return InputError(f"{what}: check its quotes and separators")
     if "straddling" in text:
         what = f"{path} has a row of more than {_BLOCK_BYTES // 2**20} MiB or a quote that is never closed"

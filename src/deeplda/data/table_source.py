@@ -97,9 +97,11 @@ def read_labelled_table(path: Path, encoder: TableEncoder) -> Source:
 
 def encoded_blocks(path: Path, encoder: TableEncoder) -> Iterator[NDArray[np.float32]]:
     """Yield the encoded rows of a table in blocks. Raises InputError if it has other columns or cannot be read."""
-    table = open_table(path)
+    table, row = open_table(path), 1
     for block in table.blocks(list(encoder.kinds)):
-        yield encoder.transform(_values(path, block, encoder.kinds))
+        encoded = encoder.transform(_values(path, block, encoder.kinds, row))
+        row += len(encoded)
+        yield encoded
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,7 +216,8 @@ class _LabelFinder:
 
     def _no_classes(self) -> InputError:
         what = f"column {self._target!r} has {counted(len(self._number), 'different value')}"
-        return InputError(what, need="classes", do="pass the column with the classes as --target")
+        need = "classes, because regression is not supported"
+        return InputError(what, need=need, do="pass the column with the classes as --target")
 
 
 def _as_numbers(words: Mapping[str, int]) -> dict[str, float] | None:
@@ -277,8 +280,8 @@ def _fitted(
     known = {name: kind for name, kind in kinds.items() if kind is not None}
     for block in table.blocks([*known, target]):
         rows = training[start : start + len(block[target])]
+        values = _values(table.path, block, known, start + 1)
         start += len(rows)
-        values = _values(table.path, block, known)
         statistics.update({name: column[rows] for name, column in values.items()})
     try:
         return statistics.encoder(target)
@@ -297,7 +300,7 @@ def _encoded(table: TableFile, encoder: TableEncoder, parts: PartCodes, labels: 
         inputs = np.empty(shape, dtype=np.float32)
     start = 0
     for block in table.blocks(list(encoder.kinds)):
-        encoded = encoder.transform(_values(table.path, block, encoder.kinds))
+        encoded = encoder.transform(_values(table.path, block, encoder.kinds, start + 1))
         if start + len(encoded) <= len(inputs):
             inputs[start : start + len(encoded)] = encoded
         start += len(encoded)
@@ -308,9 +311,12 @@ def _encoded(table: TableFile, encoder: TableEncoder, parts: PartCodes, labels: 
     return [Part(samples, labels[of], rows=of + 1) for samples, of in zip(rows, places, strict=True)]
 
 
-def _values(path: Path, block: Block, kinds: Mapping[str, Kind]) -> dict[str, Values]:
-    """Return the values of the columns. Raises InputError, with the path, if a column has values of another kind."""
+def _values(path: Path, block: Block, kinds: Mapping[str, Kind], first_row: int = 1) -> dict[str, Values]:
+    """Return the values of the columns. Raises InputError, with the path, if a column has values of another kind.
+
+    The first row of the block is the row `first_row` of the table, counted from 1.
+    """
     try:
-        return {name: values_of(block[name], kind, name) for name, kind in kinds.items()}
+        return {name: values_of(block[name], kind, name, first_row) for name, kind in kinds.items()}
     except InputError as error:
         raise InputError(f"{path}: {error}") from None

@@ -109,9 +109,16 @@ def output_width(network: nn.Module, sample_shape: tuple[int, ...]) -> int:
     with untouched(network), torch.no_grad():
         output = network(zero_sample(network, sample_shape))
     if not isinstance(output, Tensor) or output.ndim != 2:
-        shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+        is_tensor = isinstance(output, Tensor)
+        shape = tuple(output.shape) if is_tensor else f"an object of type {type(output).__name__}"
         what = f"the network turns one sample of shape {sample_shape} into {shape}"
-        raise InputError(what, need="a tensor of shape (1, embedding_dim)", do="flatten its output")
+        do = "flatten its output" if is_tensor else "return a tensor from its forward"
+        # Models of Hugging Face return an object with several outputs.
+        for name, call in {"pooler_output": ".pooler_output", "last_hidden_state": ".last_hidden_state[:, 0]"}.items():
+            if getattr(output, name, None) is not None:
+                do = f"return its {call} from the network's forward"
+                break
+        raise InputError(what, need="a tensor of shape (1, embedding_dim)", do=do)
     return output.shape[1]
 
 

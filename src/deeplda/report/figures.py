@@ -62,9 +62,10 @@ Pixels = NDArray[np.uint8]
 _MOST_DIMENSIONS, _DENSITY_COLUMNS, _DENSITY_POINTS = 12, 3, 240
 # Embedding: more points than this are stored as pixels, because shapes add a megabyte per 10,000 points to the SVG.
 _MOST_SHAPES = 2_000
-# Embedding: the maximum number of classes whose names are written, the size of a name as a fraction of the plane, and
-# the maximum number of rounds in which overlapping names are pushed apart.
-_MOST_NAMES, _NAME_SIZE, _ROUNDS = 15, (0.14, 0.045), 50
+# Embedding: the maximum number of classes whose names are written, the minimum number of samples per class, most of
+# which a name would otherwise cover, the size of a name as a fraction of the plane, and the maximum number of rounds in
+# which overlapping names are pushed apart.
+_MOST_NAMES, _FEWEST_SAMPLES, _NAME_SIZE, _ROUNDS = 15, 10, (0.14, 0.045), 50
 # Confusion matrix: the maximum number of classes with counts in the cells, and with names on the axes.
 _MOST_COUNTS, _MOST_TICKS = 12, 45
 _MOST_MISTAKES, _MISTAKE_COLUMNS = 24, 6
@@ -141,7 +142,10 @@ def embedding_plane(
     axis_names: Sequence[str] = ("first discriminant coordinate", "second discriminant coordinate"),
     title: str = "",
 ) -> tuple[Figure, Axes]:
-    """Draw samples in their first two discriminant coordinates (n, 2), with each class's name at its centre."""
+    """Draw samples in their first two discriminant coordinates (n, 2), with each class's name at its centre.
+
+    With many classes or few samples per class, only the legend has the names.
+    """
     figure = new_figure(4.2, title)
     axes = figure.subplots()
     many = len(labels) > _MOST_SHAPES
@@ -155,7 +159,7 @@ def embedding_plane(
                 x, y, s=size, color=style.colour, marker=style.marker, alpha=0.55, linewidths=0, rasterized=many
             )
     axes.set_aspect("equal", adjustable="datalim")
-    if len(class_names) <= _MOST_NAMES:
+    if len(class_names) <= _MOST_NAMES and len(labels) >= _FEWEST_SAMPLES * len(np.unique(labels)):
         _name_classes(axes, points, which, class_names)
     axes.set_xlabel(axis_names[0])
     axes.set_ylabel(axis_names[1])
@@ -176,7 +180,8 @@ def confusion_matrix(
     figure = new_figure(min(0.82 * WIDTH, 1.6 + 0.5 * classes), title)
     axes = figure.subplots()
     # The colour scales with the square root of the fraction, so that rare mistakes are visible.
-    image = axes.imshow(share, cmap="Blues", norm=PowerNorm(0.5, 0, 1))
+    # Square cells would leave much of the width empty for few classes.
+    image = axes.imshow(share, cmap="Blues", norm=PowerNorm(0.5, 0, 1), aspect="auto")
     if classes <= _MOST_COUNTS:
         for (i, j), count in np.ndenumerate(counts):
             if count:

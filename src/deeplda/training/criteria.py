@@ -168,7 +168,8 @@ def try_own_code(config: FitConfig, classes: int, outputs: int) -> None:
     except FailedError as error:
         raise InputError(str(error)) from error
     except (RuntimeError, TypeError, ValueError) as error:
-        raise InputError(f"{name} cannot be used: {error}") from error
+        text = str(error)
+        raise InputError(text if text.startswith(name) else f"{name} cannot be used: {text}") from error
 
 
 def lda_part(criterion: nn.Module) -> DeepLDALoss | None:

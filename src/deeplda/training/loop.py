@@ -90,8 +90,14 @@ def train(
 ) -> SummaryRow:
     """Train to the end, save and score the model, and return the summary row.
 
-    The arguments are the same as in `run_epochs`.
+    The arguments are the same as in `run_epochs`. If `stop` returns True after the predictors have been fitted or the
+    model has been scored, StoppedError is raised as well.
     """
+
+    def stop_here(activity: str) -> None:
+        if world.any(stop()):
+            raise StoppedError(f"stopped after {activity}")
+
     counters = run_epochs(config, data, trainee, run, progress, stop, world)
     data = trainee.grouped(data)
     start = time.monotonic()
@@ -99,6 +105,7 @@ def train(
         model = trainee.finish(data, progress.watch)
     if counters.epoch == 0:
         counters.seconds = time.monotonic() - start
+    stop_here("fitting the predictors")
     run.save_model(model)
     if trainee.margins is not None:
         run.save_margins(trainee.margins.means())
@@ -112,6 +119,7 @@ def train(
         **{name: getattr(scores, name) for name in scores.model_fields_set},
     )
     run.log(summary)
+    stop_here("scoring")
     return summary
 
 

@@ -116,7 +116,9 @@ class TerminalProgress(Progress):
         if scores is not None:
             figure = percent(scores.accuracy) if isinstance(scores, Scores) else f"error {scores.error:.5f}"
             validation = f"  validation {figure}"
-        best = "  best so far" if scores and counters.best_epoch == counters.epoch else ""
+        best = ""
+        if scores and counters.best_epoch == counters.epoch:
+            best = "  best so far" if counters.risen_epoch == counters.epoch else "  equal to the best so far"
         left = row.seconds / counters.epoch * (self._epochs - counters.epoch)
         self.console.print(
             f"epoch {counters.epoch:3}/{self._epochs}  loss {row.loss:8.3f}{spectrum}{validation}  "
