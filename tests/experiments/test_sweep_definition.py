@@ -340,8 +340,9 @@ def test_stl10_at_the_papers_length_has_its_schedule():
     for name, own in trials.items():
         ours, papers = long.config(own), full.config(full.trials()[name])
         changed = {key for key in type(ours).model_fields if getattr(ours, key) != getattr(papers, key)}
-        assert changed == {"width", "image_size", "evaluate_every"}
+        assert changed == {"width", "image_size", "evaluate_every", "precision"}
         assert (ours.width, ours.image_size, ours.evaluate_every, ours.epochs) == (0.25, 32, 5, 400)
+        assert ours.precision == "bfloat16"
 
 
 def test_tables_have_the_numbers_of_earlier_files():
