@@ -42,6 +42,8 @@ class Slow(nn.Module):
 def make(shape, embedding_dim, width=1.0):
     return Slow(build_network("convnet-small", shape, embedding_dim, width=width))
 """
+# torch 2.6 leaves a temporary folder for Python to clean up.
+WARNINGS = ("-W", "error", "-W", "ignore:Implicitly cleaning up:ResourceWarning")
 COMMAND = (
     "sweep", "--objectives", "rdlda", "--alphas", "0,1", "--seeds", "0,1", "--epochs", str(EPOCHS), "--width", "0.1",
     "--batch-size", "60", "--checkpoint-seconds", "0.15", "--network", "slow:make", "--sweep", "sweep", "--json",
@@ -64,7 +66,7 @@ def start(tmp_path, storage_url):
     def begin(*more):
         storage = {} if storage_url is None else {"DEEPLDA_STORAGE": storage_url}
         process = subprocess.Popen(
-            [sys.executable, "-W", "error", "-m", "deeplda", *COMMAND, *more],
+            [sys.executable, *WARNINGS, "-m", "deeplda", *COMMAND, *more],
             cwd=tmp_path,
             env=os.environ | storage,
             stdout=subprocess.PIPE,
