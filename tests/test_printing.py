@@ -85,10 +85,13 @@ def test_any_text_is_one_printable_cell(text):
 
 
 def test_nothing_else_prints():
-    """Progress bars and tables use consoles, which `plain_console` makes; errors.py prints warnings."""
+    """Progress bars and tables use consoles, which `plain_console` makes; errors.py prints warnings.
+
+    __main__.py says that it was stopped, perhaps before printing.py was imported.
+    """
     source = Path(deeplda.__file__).parent
     for file in source.rglob("*.py"):
-        if file.relative_to(source).as_posix() in ("printing.py", "errors.py"):
+        if file.relative_to(source).as_posix() in ("printing.py", "errors.py", "__main__.py"):
             continue
         for node in ast.walk(ast.parse(file.read_text())):
             called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
