@@ -130,6 +130,7 @@ def assert_each_done_once(sweep):
         assert [row.get("epoch") for row in found] == [*range(1, EPOCHS + 1), None]
 
 
+@pytest.mark.filterwarnings("ignore:waiting for another process")
 def test_two_workers_and_one_is_killed(tmp_path, start, storage_url):
     killed, other = start(), start()
     folder = tmp_path / "sweep"
